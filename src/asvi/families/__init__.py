@@ -1,0 +1,18 @@
+"""Takes prior sites; gives surrogate sites: the variational families and what they are made of."""
+
+from asvi.families import catalogue, wrappers  # noqa: F401  (they fill the registry)
+from asvi.families.base import Family, Parameter
+from asvi.families.convex import ConvexUpdate
+from asvi.families.mean_field import MeanField
+from asvi.families.parameters import decompose, register_parameters
+from asvi.families.substitutions import register_substitution
+
+__all__ = [
+    "ConvexUpdate",
+    "Family",
+    "MeanField",
+    "Parameter",
+    "decompose",
+    "register_parameters",
+    "register_substitution",
+]

@@ -1,0 +1,213 @@
+"""Takes a prior conditional; gives the same family with every leaf moved to λ⊙θ + (1-λ)⊙α.
+
+λ, the *prior weight*, says how far the site still follows its parents; α, the *data term*, is where
+the data pull it. λ=1 is the prior, λ=0 is mean field.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from numpyro.distributions import Distribution, constraints
+from numpyro.distributions import transforms as T
+from numpyro.distributions.transforms import biject_to
+from numpyro.distributions.util import vec_to_tril_matrix
+
+from asvi.errors import FamilyError
+from asvi.families.base import Family, Parameter, inside
+from asvi.families.parameters import Leaf, Parameterization, decompose
+from asvi.program import Site
+
+__all__ = ["ConvexUpdate", "data_terms", "mix", "prior_weight_shape"]
+
+class _PriorWeight(constraints._SingletonConstraint):
+    """The open unit interval, optimised through a steep gate: λ = sigmoid(gain · x).
+
+    λ starts near 1, where a plain sigmoid is flat; the gain lets Adam-like optimisers, whose steps
+    have a fixed length in x, cross the gate in a few hundred steps.
+    """
+
+    gain = 4.0
+
+    def __call__(self, x):
+        return (x >= 0) & (x <= 1)
+
+    def feasible_like(self, prototype):
+        return jnp.full_like(prototype, 0.5)
+
+
+prior_weight = _PriorWeight()
+
+
+@biject_to.register(type(prior_weight))
+def _biject_to_prior_weight(constraint):
+    return T.ComposeTransform([T.AffineTransform(0.0, constraint.gain), T.SigmoidTransform()])
+
+
+class ConvexUpdate(Family):
+    r"""The convex-update family of Ambrogioni et al. (2021).
+
+    At a site :math:`x \sim p(x \mid \theta(\text{parents}))` the guide samples from
+
+    .. math:: q(x) = p(x \mid \lambda\odot\theta(\text{parents}) + (1-\lambda)\odot\alpha),
+
+    with :math:`\lambda\in(0,1)` and :math:`\alpha` in the domain of :math:`\theta`, both learned.
+    λ is elementwise where the domain is a product of intervals, and one number per event where it
+    is convex but not a product (simplex, ordered vectors, positive-definite matrices, ...).
+
+    :param initial_prior_weight: λ at the start. Near 1 the guide starts as the prior, which is
+        always finite and keeps chains in their basin; see ``docs/start.md``.
+    :param start: where α starts: ``"prior_mean"``, the parameters that the prior's centre gives
+        (deterministic); ``"prior_draw"``, those of one draw from the prior; ``"random"``, standard
+        normal in unconstrained space.
+    :param parameterization: ``"expectation"`` (probabilities, location and scale), ``"logits"`` or
+        ``"natural"``.
+
+    >>> import numpyro.distributions as dist
+    >>> from asvi.program import Program
+    >>> import numpyro
+    >>> site = Program.of(lambda: numpyro.sample("x", dist.Normal(0.0, 2.0)))["x"]
+    >>> family = ConvexUpdate()
+    >>> sorted(family.declare(site))
+    ['loc/data_term', 'loc/prior_weight', 'scale/data_term', 'scale/prior_weight']
+    >>> surrogate = family.update(
+    ...     dist.Normal(1.0, 2.0),
+    ...     {"loc/prior_weight": 0.5, "loc/data_term": 3.0,
+    ...      "scale/prior_weight": 1.0, "scale/data_term": 9.0}, site)
+    >>> float(surrogate.loc), float(surrogate.scale)
+    (2.0, 2.0)
+    """
+
+    def __init__(
+        self,
+        *,
+        initial_prior_weight: float = 0.98,
+        start: str = "prior_mean",
+        parameterization: Parameterization = "expectation",
+    ):
+        if not 0.0 < initial_prior_weight < 1.0:
+            raise FamilyError(
+                f"initial_prior_weight must lie strictly between 0 and 1, got "
+                f"{initial_prior_weight}.\nWrite ConvexUpdate(initial_prior_weight=0.98); for a "
+                "weight of 0 use MeanField()."
+            )
+        check_choice("start", start, ("prior_mean", "prior_draw", "random"))
+        check_choice("parameterization", parameterization, ("expectation", "logits", "natural"))
+        self.initial_prior_weight = initial_prior_weight
+        self.start = start
+        self.parameterization: Parameterization = parameterization
+
+    def declare(self, site: Site) -> dict[str, Parameter]:
+        declared = {}
+        for name, (leaf, term) in data_terms(self, site).items():
+            shape = prior_weight_shape(leaf.constraint, term.shape)
+            weight = jnp.asarray(self.initial_prior_weight)
+            declared[f"{name}/prior_weight"] = Parameter(
+                shape,
+                prior_weight,
+                lambda _key, _prior, shape=shape, weight=weight: jnp.broadcast_to(weight, shape),
+            )
+            declared[f"{name}/data_term"] = term
+        return declared
+
+    def update(
+        self, prior: Distribution, parameters: dict[str, jax.Array], site: Site
+    ) -> Distribution:
+        parts = decompose(prior, parameterization=self.parameterization, site=site.name)
+        return parts.rebuild(
+            {
+                name: mix(
+                    parameters[f"{name}/prior_weight"],
+                    leaf,
+                    parameters[f"{name}/data_term"],
+                )
+                for name, leaf in parts.leaves.items()
+            }
+        )
+
+
+def mix(weight: jax.Array, leaf: Leaf, data_term: jax.Array) -> jax.Array:
+    """``λ⊙θ + (1-λ)⊙α`` with λ in the shape that the leaf's domain asks for."""
+    domain = _bare(leaf.constraint)
+    if _is_lower(domain):
+        weight = vec_to_tril_matrix(weight)
+    elif domain.event_dim > 0:
+        # Convex but no product of intervals (simplex, ordered, positive definite, ...):
+        # mixing its entries with different weights would leave the set.
+        weight = jnp.reshape(weight, jnp.shape(weight) + (1,) * domain.event_dim)
+    return weight * leaf.value + (1.0 - weight) * data_term
+
+
+def prior_weight_shape(domain: constraints.Constraint, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Shape of λ for a leaf of this domain and shape: as many as the leaf has free numbers.
+
+    >>> prior_weight_shape(constraints.simplex, (7, 3)), prior_weight_shape(constraints.real, (7,))
+    ((7,), (7,))
+    >>> prior_weight_shape(constraints.lower_cholesky, (7, 3, 3))
+    (7, 6)
+    """
+    domain = _bare(domain)
+    if _is_lower(domain):
+        return (*shape[:-2], shape[-1] * (shape[-1] + 1) // 2)
+    if domain.event_dim > 0:
+        return shape[: len(shape) - domain.event_dim]
+    return shape
+
+
+def data_terms(family: Any, site: Site) -> dict[str, tuple[Leaf, Parameter]]:
+    """The abstract leaves of a site and, for each, the declaration of its data term.
+
+    ``family`` says the start and the parameterisation.
+    """
+    how, start = family.parameterization, family.start
+    domains: dict[str, constraints.Constraint] = {}
+
+    def values(prior: Distribution) -> dict[str, jax.Array]:
+        parts = decompose(prior, parameterization=how, site=site.name)
+        domains.update({name: leaf.constraint for name, leaf in parts.leaves.items()})
+        return {name: leaf.value for name, leaf in parts.leaves.items()}
+
+    found = {}
+    for name, value in jax.eval_shape(values, site.distribution).items():
+        shape = site.full_batch_shape + value.shape[len(site.batch_shape) :]
+        domain = domains[name]
+
+        def initial(key, prior, name=name, shape=shape, domain=domain):
+            to_domain = biject_to(domain)
+            if start == "random":
+                return to_domain(jax.random.normal(key, to_domain.inverse_shape(shape)))
+            value = inside(values(prior)[name], domain)
+            return to_full_size(value, site, shape)
+
+        found[name] = (Leaf(value, domain), Parameter(shape, domain, initial))
+    return found
+
+
+def to_full_size(value: jax.Array, site: Site, shape: tuple[int, ...]) -> jax.Array:
+    """A value for the minibatch, its mean over subsampled plates spread over the full plates.
+
+    The mean of points of a convex domain lies in the domain.
+    """
+    trailing = len(shape) - len(site.full_batch_shape)
+    for plate in site.plates:
+        if plate.size != plate.subsample_size:
+            value = jnp.mean(value, axis=plate.dim - trailing, keepdims=True)
+    return jnp.broadcast_to(value, shape)
+
+
+def check_choice(argument: str, value: str, known: tuple[str, ...]) -> None:
+    """Raise unless ``value`` is one of ``known``."""
+    if value not in known:
+        raise FamilyError(f"{argument}={value!r} is not known; choose one of {', '.join(known)}.")
+
+
+def _bare(domain: constraints.Constraint) -> constraints.Constraint:
+    while isinstance(domain, constraints.independent):
+        domain = domain.base_constraint
+    return domain
+
+
+def _is_lower(domain: constraints.Constraint) -> bool:
+    return isinstance(domain, type(constraints.lower_cholesky))

@@ -1,0 +1,175 @@
+"""Takes a prior whose own family cannot hold a posterior; gives a richer one with the same support.
+
+A half-normal has one parameter and its mode at 0: whatever its scale, it cannot say that a standard
+deviation is 3 ± 0.2. Each stand-in here *contains the prior* (so a prior weight of 1 is still the
+prior) and can concentrate anywhere in the support.
+
+================================ ==================================================================
+prior                            stand-in
+================================ ==================================================================
+HalfNormal, HalfCauchy,          normal noise through the prior's own quantile function
+Exponential, Uniform, LogUniform
+Chi2                             Gamma
+LKJ, LKJCholesky                 independent Beta partial correlations (the vine of the LKJ)
+ZeroSumNormal                    the same map of independent normals with free means and scales
+GaussianRandomWalk               a linear Gaussian chain with free weight, shift, scale per step
+GaussianStateSpace               the same recursion with free mean and noise per step
+================================ ==================================================================
+
+Why not a truncated normal for the half-normal: it has density at 0, so that E[1/τ²], which appears
+in the gradient of every hierarchical model, diverges. The choice is measured in
+``benchmarks/stand_ins.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from numpyro.distributions import Distribution, constraints
+from numpyro.distributions import transforms as T
+from numpyro.distributions.util import matrix_to_tril_vec
+
+from asvi.families.parameters import decompose, decomposer, register_parameters
+from asvi.families.stand_ins import GaussianChain, HalfLogitTransform, QuantileTransform
+
+__all__ = ["register_substitution", "substitution_of"]
+
+_SUBSTITUTIONS: dict[type, Callable[[Distribution], Distribution]] = {}
+
+
+def register_substitution(
+    cls: type[Distribution], stand_in: Callable[[Distribution], Distribution]
+) -> None:
+    """Let the guide sample sites of class ``cls`` from ``stand_in(prior)``, updated.
+
+    ``stand_in`` must keep support and shapes. Where it equals the prior at its own parameters, a
+    prior weight of 1 stays the prior exactly.
+
+    >>> from asvi.families.parameters import decompose
+    >>> class Rate(dist.Exponential):
+    ...     pass
+    >>> register_substitution(Rate, lambda d: dist.Gamma(jnp.ones_like(d.rate), d.rate))
+    >>> list(decompose(Rate(2.0)).leaves)
+    ['concentration', 'rate']
+    """
+    _SUBSTITUTIONS[cls] = stand_in
+
+    def through_stand_in(d, batch_shape, how):
+        # What the stand-in is made of has no logits or natural form of its own to ask for.
+        del how
+        return decompose(stand_in(d), batch_shape)
+
+    for how in ("expectation", "logits", "natural"):
+        decomposer(cls, parameterization=how)(through_stand_in)
+
+
+def substitution_of(cls: type) -> Callable[[Distribution], Distribution] | None:
+    """The stand-in registered for a class, if any."""
+    return _SUBSTITUTIONS.get(cls)
+
+
+def _stands_in_for(cls: type[Distribution]):
+    def register(stand_in):
+        register_substitution(cls, stand_in)
+        return stand_in
+
+    return register
+
+
+def _noise(shape) -> dist.Normal:
+    return dist.Normal(jnp.zeros(shape), jnp.ones(shape))
+
+
+def _through_quantile(kind: str, scale_of: Callable[[Distribution], object]):
+    def stand_in(d: Distribution) -> Distribution:
+        return dist.TransformedDistribution(
+            _noise(d.batch_shape), QuantileTransform(kind, scale_of(d))
+        )
+
+    return stand_in
+
+
+register_substitution(dist.HalfNormal, _through_quantile("half_normal", lambda d: d.scale))
+register_substitution(dist.HalfCauchy, _through_quantile("half_cauchy", lambda d: d.scale))
+register_substitution(dist.Exponential, _through_quantile("exponential", lambda d: 1.0 / d.rate))
+
+
+@_stands_in_for(dist.Uniform)
+def _uniform(d: dist.Uniform) -> Distribution:
+    low, width = d.low, d.high - d.low
+    interval = T.AffineTransform(low, width, domain=constraints.unit_interval)
+    return dist.TransformedDistribution(
+        _noise(d.batch_shape), [QuantileTransform("uniform"), interval]
+    )
+
+
+@_stands_in_for(dist.LogUniform)
+def _log_uniform(d: dist.LogUniform) -> Distribution:
+    low, high = jnp.log(d.low), jnp.log(d.high)
+    interval = T.AffineTransform(low, high - low, domain=constraints.unit_interval)
+    return dist.TransformedDistribution(
+        _noise(d.batch_shape),
+        [
+            QuantileTransform("uniform"),
+            interval,
+            T.ExpTransform(domain=constraints.interval(low, high)),
+        ],
+    )
+
+
+@_stands_in_for(dist.Chi2)
+def _chi2(d: dist.Chi2) -> Distribution:
+    return dist.Gamma(d.df / 2, jnp.full_like(jnp.asarray(d.df, jnp.result_type(float)), 0.5))
+
+
+def _vine(d: dist.LKJCholesky | dist.LKJ) -> tuple[Distribution, list[T.Transform]]:
+    """Partial correlations of the C-vine: independent, Beta on (-1, 1)."""
+    n = d.dimension - 1
+    offset = matrix_to_tril_vec(jnp.broadcast_to(0.5 * jnp.arange(n), (n, n)))
+    middle = jnp.expand_dims(d.concentration, -1) + 0.5 * (d.dimension - 2)
+    concentration = middle - offset
+    partial = dist.Beta(concentration, concentration).to_event(1)
+    return partial, [HalfLogitTransform(), T.CorrCholeskyTransform()]
+
+
+@_stands_in_for(dist.LKJCholesky)
+def _lkj_cholesky(d: dist.LKJCholesky) -> Distribution:
+    partial, transforms = _vine(d)
+    return dist.TransformedDistribution(partial, transforms)
+
+
+@_stands_in_for(dist.LKJ)
+def _lkj(d: dist.LKJ) -> Distribution:
+    partial, transforms = _vine(d)
+    return dist.TransformedDistribution(
+        partial, [*transforms, T.CorrMatrixCholeskyTransform().inv]
+    )
+
+
+@_stands_in_for(dist.ZeroSumNormal)
+def _zero_sum_normal(d: dist.ZeroSumNormal) -> Distribution:
+    ndim = d.event_dim
+    scale = jnp.reshape(d.scale, jnp.shape(d.scale) + (1,) * ndim)
+    shape = d.batch_shape + tuple(size - 1 for size in d.event_shape)
+    free = dist.Normal(jnp.zeros(shape), jnp.broadcast_to(scale, shape)).to_event(ndim)
+    return dist.TransformedDistribution(free, T.ZeroSumTransform(ndim))
+
+
+@_stands_in_for(dist.GaussianRandomWalk)
+def _gaussian_random_walk(d: dist.GaussianRandomWalk) -> Distribution:
+    scale = jnp.broadcast_to(jnp.expand_dims(d.scale, -1), d.shape())
+    return GaussianChain(jnp.ones_like(scale), jnp.zeros_like(scale), scale)
+
+
+register_parameters(GaussianChain, GaussianChain.arg_constraints)
+
+
+@_stands_in_for(dist.GaussianStateSpace)
+def _gaussian_state_space(d: dist.GaussianStateSpace) -> Distribution:
+    shape = d.batch_shape + d.event_shape
+    scale_tril = jnp.broadcast_to(d.scale_tril[..., None, :, :], (*shape, shape[-1]))
+    noise = dist.MultivariateNormal(jnp.zeros(shape), scale_tril=scale_tril).to_event(1)
+    recursion = T.RecursiveLinearTransform(d.transition_matrix, initial_value=d._initial_value)
+    return dist.TransformedDistribution(noise, recursion)

@@ -1,0 +1,184 @@
+"""Takes distributions made of others; gives the leaves of all that is inside.
+
+Independent, expanded and masked distributions are transparent: their leaves keep their names.
+Transformed distributions add their transforms' own parameters, mixtures and gates their weights.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from numpyro.distributions import constraints
+
+from asvi.families.parameters import Leaf, Parts, decompose, decomposer, expand_leaf
+from asvi.families.transforms import decompose_transforms
+
+_GATE = constraints.unit_interval
+
+
+def _inner(d, batch_shape, how) -> Parts:
+    return decompose(d, batch_shape, parameterization=how)
+
+
+# Each wrapper is registered for every parameterisation: it passes the wish on to what is inside.
+def _wrapper(*classes):
+    def register(function):
+        for how in ("expectation", "logits", "natural"):
+            decomposer(*classes, parameterization=how)(function)
+        return function
+
+    return register
+
+
+@_wrapper(dist.ExpandedDistribution)
+def _expanded(d, batch_shape, how):
+    return _inner(d.base_dist, batch_shape, how)
+
+
+@_wrapper(dist.Independent)
+def _independent(d, batch_shape, how):
+    ndims = d.reinterpreted_batch_ndims
+    parts = _inner(d.base_dist, batch_shape + d.event_shape[:ndims], how)
+    return Parts(parts.leaves, lambda values: parts.rebuild(values).to_event(ndims))
+
+
+@_wrapper(dist.MaskedDistribution)
+def _masked(d, batch_shape, how):
+    parts = _inner(d.base_dist, batch_shape, how)
+    return Parts(parts.leaves, lambda values: parts.rebuild(values).mask(d._mask))
+
+
+@_wrapper(dist.Delta)
+def _delta(d, batch_shape, how):
+    return Parts({}, lambda _: d)  # nothing is random, nothing to learn
+
+
+@_wrapper(dist.FoldedDistribution)
+def _folded(d, batch_shape, how):
+    parts = _inner(d.base_dist, batch_shape, how)
+    return Parts(parts.leaves, lambda values: dist.FoldedDistribution(parts.rebuild(values)))
+
+
+@_wrapper(dist.TransformedDistribution)
+def _transformed(d, batch_shape, how):
+    base = _inner(d.base_dist, batch_shape, how)
+    transforms = decompose_transforms(d, batch_shape)
+
+    def rebuild(values):
+        return dist.TransformedDistribution(base.rebuild(values), transforms.rebuild(values))
+
+    return Parts({**base.leaves, **transforms.leaves}, rebuild)
+
+
+# ------------------------------------------------------------------- bounds stay with the model
+
+
+def _bounded(*bounds: str):
+    def take_apart(d, batch_shape, how):
+        parts = _inner(d.base_dist, batch_shape, how)
+        kept = {name: getattr(d, name) for name in bounds}
+        return Parts(parts.leaves, lambda values: type(d)(parts.rebuild(values), **kept))
+
+    return take_apart
+
+
+_wrapper(dist.LeftTruncatedDistribution, dist.LeftTruncatedGamma)(_bounded("low"))
+_wrapper(dist.RightTruncatedDistribution, dist.RightTruncatedGamma)(_bounded("high"))
+_wrapper(dist.TwoSidedTruncatedDistribution, dist.TwoSidedTruncatedGamma)(_bounded("low", "high"))
+
+
+# -------------------------------------------------------------------------------- gates, mixtures
+
+
+def _gated(make):
+    def take_apart(d, batch_shape, how):
+        parts = _inner(d.base_dist, batch_shape, how)
+        gate = jax.nn.sigmoid(d.gate_logits) if hasattr(d, "gate_logits") else d.gate
+        leaves = {"gate": Leaf(expand_leaf(gate, _GATE, batch_shape), _GATE), **parts.leaves}
+        return Parts(leaves, lambda values: make(parts.rebuild(values), values["gate"]))
+
+    return take_apart
+
+
+_wrapper(dist.ZeroInflatedProbs, dist.ZeroInflatedLogits, dist.ZeroInflatedPoisson)(
+    _gated(dist.ZeroInflatedProbs)
+)
+_wrapper(
+    dist.HurdleProbs,
+    dist.HurdleLogits,
+    dist.HurdlePoisson,
+    dist.HurdleGamma,
+    dist.HurdleLogNormal,
+)(_gated(dist.HurdleProbs))
+
+
+@_wrapper(dist.MixtureSameFamily)
+def _mixture_same_family(d, batch_shape, how):
+    size = (d.mixture_size,)
+    mixing = _inner(d.mixing_distribution, batch_shape, how).under("mixing.")
+    component = _inner(d.component_distribution, batch_shape + size, how).under("component.")
+    return Parts(
+        {**mixing.leaves, **component.leaves},
+        lambda v: dist.MixtureSameFamily(mixing.rebuild(v), component.rebuild(v)),
+    )
+
+
+@_wrapper(dist.MixtureGeneral)
+def _mixture_general(d, batch_shape, how):
+    mixing = _inner(d.mixing_distribution, batch_shape, how).under("mixing.")
+    components = [
+        _inner(component, batch_shape, how).under(f"component{i}.")
+        for i, component in enumerate(d.component_distributions)
+    ]
+    leaves = dict(mixing.leaves)
+    for component in components:
+        leaves.update(component.leaves)
+    return Parts(
+        leaves,
+        lambda v: dist.MixtureGeneral(
+            mixing.rebuild(v), [c.rebuild(v) for c in components], support=d._support
+        ),
+    )
+
+
+# --------------------------------------------------------------------------- copulas, skewness
+
+
+def _correlation(d, batch_shape) -> Leaf:
+    # Correlation Cholesky factors are not convex; correlation matrices are.
+    tril = d.base_dist.scale_tril
+    matrix = tril @ jnp.swapaxes(tril, -1, -2)
+    return Leaf(expand_leaf(matrix, constraints.corr_matrix, batch_shape), constraints.corr_matrix)
+
+
+@_wrapper(dist.GaussianCopula)
+def _gaussian_copula(d, batch_shape, how):
+    marginal = _inner(d.marginal_dist, batch_shape + d.event_shape, how).under("marginal.")
+    leaves = {"correlation_matrix": _correlation(d, batch_shape), **marginal.leaves}
+    return Parts(
+        leaves,
+        lambda v: dist.GaussianCopula(
+            marginal.rebuild(v), correlation_matrix=v["correlation_matrix"]
+        ),
+    )
+
+
+@_wrapper(dist.GaussianCopulaBeta)
+def _gaussian_copula_beta(d, batch_shape, how):
+    vector = constraints.independent(constraints.positive, 1)
+    leaves = {"correlation_matrix": _correlation(d, batch_shape)}
+    for name in ("concentration1", "concentration0"):
+        value = jnp.broadcast_to(getattr(d, name), d.shape())
+        leaves[name] = Leaf(expand_leaf(value, vector, batch_shape), vector)
+    return Parts(leaves, lambda values: dist.GaussianCopulaBeta(**values))
+
+
+@_wrapper(dist.SineSkewed)
+def _sine_skewed(d, batch_shape, how):
+    parts = _inner(d.base_dist, batch_shape, how).under("base.")
+    ball = constraints.l1_ball
+    leaves = {"skewness": Leaf(expand_leaf(d.skewness, ball, batch_shape), ball), **parts.leaves}
+    return Parts(leaves, lambda v: dist.SineSkewed(parts.rebuild(v), v["skewness"]))
+
+

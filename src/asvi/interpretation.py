@@ -1,0 +1,509 @@
+"""Takes a program with control flow; gives it run under another interpretation of its sites.
+
+NumPyro's handlers do not reach into the bodies of ``scan`` and ``cond``: a body runs under
+``block`` and its sites are reported afterwards. An :class:`Interpretation` runs the bodies itself,
+so one piece of code decides what happens at a site wherever the site stands:
+
+- what it needs inside a body (variational parameters, values to substitute) travels as scanned
+  inputs: cost and memory grow linearly with the length, and ``reverse=True`` and nesting need no
+  special care;
+- the model's own handlers (``mask``, ``scale``, ``scope``, ``reparam``, ``condition``, ``do``) act
+  on the body's sites where they are sampled;
+- afterwards each body site is reported once to the handlers outside, with time as leading axis.
+
+>>> import jax, jax.numpy as jnp, numpyro, numpyro.distributions as dist
+>>> from numpyro.contrib.control_flow import scan
+>>> from numpyro.handlers import seed, trace
+>>> def walk():
+...     def step(x, _):
+...         x = numpyro.sample("x", dist.Normal(x, 1.0))
+...         return x, x
+...     return scan(step, 0.0, None, length=4)
+>>> sites = trace(seed(Interpretation(walk), 0)).get_trace()
+>>> sites["x"]["fn"].batch_shape, sites["x"]["value"].shape
+((4,), (4,))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from numpyro import handlers
+from numpyro.contrib.control_flow.cond import cond_wrapper
+from numpyro.contrib.control_flow.scan import scan_wrapper
+from numpyro.ops.pytree import PytreeTrace
+from numpyro.primitives import _PYRO_STACK, Messenger, apply_stack
+
+from asvi.errors import SiteError
+from asvi.stacked import Evaluated, Stacked
+
+__all__ = ["Frame", "Interpretation", "alone", "outer_handlers"]
+
+_STATIC = ("type", "name", "is_observed", "cond_indep_stack", "infer")
+_ARRAYS = ("fn", "value", "intermediates", "scale")
+
+
+class Frame:
+    """One activation of a body: where it is, what was threaded into it, which sites it met.
+
+    ``path`` names the enclosing blocks, e.g. ``("scan0", "cond0", "true")``; the program's top
+    level has the empty path. ``extras`` are further arrays that an interpretation wants carried
+    out of the body.
+    """
+
+    def __init__(self, path: tuple[str, ...] = (), threaded: Any = None):
+        self.path = path
+        self.threaded = threaded
+        self.records: dict[str, dict[str, Any]] = {}
+        self.extras: dict[str, Any] = {}
+        self._blocks = 0
+
+    @property
+    def is_root(self) -> bool:
+        return not self.path
+
+    def next_block(self, kind: str) -> tuple[str, ...]:
+        """The path of the next control-flow block met in this frame."""
+        path = (*self.path, f"{kind}{self._blocks}")
+        self._blocks += 1
+        return path
+
+    def collect(self) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+        """The arrays of this frame's sites, to be returned from a traced body."""
+        arrays = {}
+        for name, record in self.records.items():
+            arrays[name] = {key: record[key] for key in _ARRAYS if record.get(key) is not None}
+            if record["type"] != "sample":
+                arrays[name].pop("fn", None)
+        return arrays, self.extras
+
+
+class Interpretation(Messenger):
+    """Runs a program, its control flow included; subclasses say what happens at a site.
+
+    Override :meth:`visit` to act on a ``sample`` message before its value is drawn, :meth:`thread`
+    to pass arrays into a body, :meth:`reports` to keep a site from the handlers outside.
+    """
+
+    #: Run both branches of every ``cond`` and select the result (to look at a program's structure).
+    both_branches = False
+
+    def __init__(self, fn: Callable | None = None):
+        super().__init__(fn)
+        self.frame = Frame()
+
+    # ------------------------------------------------------------------ what subclasses override
+
+    def visit(self, msg: dict[str, Any]) -> None:
+        """Act on a ``sample`` message that has not been drawn yet."""
+
+    def visit_other(self, msg: dict[str, Any]) -> None:
+        """Act on a message that is neither ``sample`` nor ``control_flow``."""
+
+    def thread(self, path: tuple[str, ...], length: int, reverse: bool) -> Any:
+        """Arrays with leading axis ``length`` that the body of the ``scan`` at ``path`` needs."""
+        return None
+
+    def thread_branch(self, path: tuple[str, ...]) -> Any:
+        """Arrays that the branch at ``path`` needs."""
+        return None
+
+    def reports(self, msg: dict[str, Any]) -> bool:
+        """Whether the handlers outside hear of this site of a body."""
+        return True
+
+    # ---------------------------------------------------------------------------- the messenger
+
+    def __enter__(self):
+        self.frame = Frame()
+        super().__enter__()
+        return self
+
+    def process_message(self, msg: dict[str, Any]) -> None:
+        if msg["type"] == "control_flow":
+            self._take_over(msg)
+        elif msg["type"] == "sample":
+            if not msg.get("_control_flow_done"):
+                self.visit(msg)
+        elif msg["type"] == "param" and not self.frame.is_root:
+            raise SiteError(
+                msg["name"],
+                "a `numpyro.param` stands inside the body of a `scan` or `cond`, where no "
+                "optimiser can reach it",
+                f'value = numpyro.param("{msg["name"]}", ...)   # before the scan\n'
+                "scan(body, init, xs)                # and use `value` inside the body",
+            )
+        else:
+            self.visit_other(msg)
+
+    def postprocess_message(self, msg: dict[str, Any]) -> None:
+        if self.frame.is_root or msg["type"] not in ("sample", "deterministic", "plate"):
+            return
+        if msg["type"] == "plate" and not _is_subsampled(msg):
+            return
+        if not msg.get("_control_flow_done") and self.reports(msg):
+            self._record(msg)
+
+    def _record(self, msg: dict[str, Any]) -> None:
+        name = msg["name"]
+        if msg["type"] == "sample" and name in self.frame.records:
+            raise _used_twice(name)
+        record = {key: msg.get(key) for key in (*_STATIC, *_ARRAYS)}
+        if record["scale"] is not None:
+            record["scale"] = jnp.asarray(record["scale"], jnp.result_type(float))
+        if not record["intermediates"]:
+            record["intermediates"] = None
+        self.frame.records[name] = record
+
+    # ---------------------------------------------------------------------------- control flow
+
+    def _take_over(self, msg: dict[str, Any]) -> None:
+        kwargs = msg["kwargs"]
+        if msg.get("_interpreted") or kwargs.get("enum"):
+            return
+        if msg["fn"] not in (scan_wrapper, cond_wrapper):
+            return
+        inside = _PYRO_STACK[_PYRO_STACK.index(self) + 1 :]
+        known = len(kwargs["substitute_stack"])
+        run = self._run_scan if msg["fn"] is scan_wrapper else self._run_cond
+        msg["fn"] = partial(run, inside, known)
+        msg["_interpreted"] = True
+
+    def _run_scan(
+        self, inside, known, f, init, xs, length, reverse, rng_key=None, substitute_stack=(), **_
+    ):
+        if length is None:
+            length = jnp.shape(jax.tree.leaves(xs)[0])[0]
+        path = self.frame.next_block("scan")
+        values = _Values(inside, substitute_stack[known:], length)
+        index = jnp.arange(length)
+        keys = None if rng_key is None else jax.random.split(rng_key, length)
+        statics: dict[str, dict[str, Any]] = {}
+
+        def body(carry, step):
+            key, x, threaded, sliced, i = step
+            with self._inside(path, threaded, values.handlers(self, key, sliced, i)) as frame:
+                carry, y = f(carry, x)
+            statics.clear()
+            statics.update(frame.records)
+            return carry, (y, frame.collect())
+
+        inputs = (keys, xs, self.thread(path, length, reverse), values.sliced, index)
+        carry, (ys, (arrays, extras)) = lax.scan(
+            body, init, inputs, length=length, reverse=reverse
+        )
+        self.frame.extras.update(extras)
+        for name, static in statics.items():
+            site = {**static, "scale": None, "intermediates": None, **arrays[name]}
+            if static["type"] == "sample":
+                site["fn"] = Stacked(site["fn"], length)
+                if site["scale"] is not None:
+                    site["scale"] = _expand_right(site["scale"], len(site["fn"].batch_shape))
+            self._report(site)
+        return (length, rng_key, carry), (PytreeTrace({}), ys)
+
+    def _run_cond(
+        self,
+        inside,
+        known,
+        pred,
+        true_fun,
+        false_fun,
+        operand,
+        rng_key=None,
+        substitute_stack=(),
+        **_,
+    ):
+        path = self.frame.next_block("cond")
+        values = _Values(inside, substitute_stack[known:], None)
+        statics: dict[str, dict[str, dict[str, Any]]] = {}
+
+        def branch(label: str, fun: Callable):
+            def run(inputs):
+                key, threaded, operand = inputs
+                stack = values.handlers(self, key, values.sliced, None)
+                with self._inside((*path, label), threaded[label], stack) as frame:
+                    value = fun(operand)
+                statics[label] = frame.records
+                return value, _evaluated(frame.collect()[0], frame.records), frame.extras
+
+            return run
+
+        threaded = {label: self.thread_branch((*path, label)) for label in ("true", "false")}
+        inputs = (rng_key, threaded, operand)
+        runs = (branch("true", true_fun), branch("false", false_fun))
+        if self.both_branches:
+            results = [run(inputs) for run in runs]
+            for _value, _sites, extras in results:
+                self.frame.extras.update(extras)
+            _check_branches(statics)
+            value, arrays = jax.tree.map(
+                lambda a, b: jnp.where(pred, a, b), results[0][:2], results[1][:2]
+            )
+        else:
+            value, arrays, _ = lax.cond(pred, *runs, inputs)
+        for name, static in statics["true"].items():
+            self._report(_merge_evaluated(static, arrays[name]))
+        return value, PytreeTrace({})
+
+    @contextmanager
+    def _inside(self, path, threaded, stack) -> Iterator[Frame]:
+        outside, self.frame = self.frame, Frame(path, threaded)
+        try:
+            with _handler_stack(stack):
+                yield self.frame
+        finally:
+            self.frame = outside
+
+    def _report(self, site: dict[str, Any]) -> None:
+        """Tell the frame around a body, or the handlers outside, of a site of that body."""
+        if not self.frame.is_root:
+            if site["type"] == "sample" and site["name"] in self.frame.records:
+                raise _used_twice(site["name"])
+            self.frame.records[site["name"]] = site
+            return
+        msg = {
+            **site,
+            "args": (),
+            "kwargs": {"rng_key": None, "sample_shape": ()},
+            "intermediates": site.get("intermediates") or [],
+            "_control_flow_done": True,
+        }
+        with outer_handlers(self):
+            apply_stack(msg)
+
+
+# --------------------------------------------------------------------------- handlers in bodies
+
+
+@contextmanager
+def _handler_stack(stack: list[Messenger]) -> Iterator[None]:
+    saved = list(_PYRO_STACK)
+    _PYRO_STACK[:] = stack
+    try:
+        yield
+    finally:
+        _PYRO_STACK[:] = saved
+
+
+def alone():
+    """Within this context no handler around hears messages."""
+    return _handler_stack([])
+
+
+@contextmanager
+def outer_handlers(handler: Messenger) -> Iterator[None]:
+    """Within this context only the handlers outside ``handler`` hear messages."""
+    with _handler_stack(_PYRO_STACK[: _PYRO_STACK.index(handler)]):
+        yield
+
+
+class _Values:
+    """Values that ``condition``, ``substitute`` and ``replay`` provide to a body, step by step.
+
+    A value with one axis more than its site, of the scan's length, holds one entry a step. Such
+    values become scanned inputs. (Indexing them inside the body, as the stock handlers do, makes
+    the backward pass quadratic in the length.)
+    """
+
+    def __init__(self, inside: list[Messenger], outside: list[tuple[str, Any]], length: int | None):
+        self.inside, self.outside, self.length = inside, outside, length
+        self._data: list[dict[str, Any]] = []
+        self.sliced: list[dict[str, Any]] = []
+        for handler in inside:
+            if isinstance(handler, handlers.condition | handlers.substitute | handlers.replay):
+                self._add(getattr(handler, "data", None), getattr(handler, "trace", None), length)
+            elif isinstance(handler, _StepValues):
+                self._add(handler.merged, None, length)
+        for kind, data in outside:
+            self._add(
+                data if kind != "replay" and isinstance(data, dict) else None,
+                data if kind == "replay" else None,
+                length,
+            )
+
+    def _add(self, data, replayed, length) -> None:
+        if replayed is not None:
+            data = {
+                name: site["value"]
+                for name, site in replayed.items()
+                if site["type"] in ("sample", "plate") and not site.get("is_observed", False)
+            }
+        data = {} if data is None else data
+        self._data.append(data)
+        if length is None:
+            self.sliced.append({})
+        else:
+            self.sliced.append(
+                {
+                    name: value
+                    for name, value in data.items()
+                    if hasattr(value, "shape") and value.shape[:1] == (length,)
+                }
+            )
+
+    def handlers(
+        self, interpretation: Messenger, key, sliced: list[dict], index
+    ) -> list[Messenger]:
+        """The stack for one run of the body: seed, what is outside, the interpretation, inside."""
+        provided = iter(zip(self._data, sliced, strict=True))
+        inner: list[Messenger] = []
+        for handler in self.inside:
+            if isinstance(handler, handlers.condition | handlers.substitute | handlers.replay):
+                data, step = next(provided)
+                kind = "condition" if isinstance(handler, handlers.condition) else "substitute"
+                function = getattr(handler, f"{kind}_fn", None)
+                inner.append(
+                    _StepValues(kind, data, step)
+                    if function is None
+                    else _StepFunction(kind, function, index, self.length)
+                )
+            elif isinstance(handler, _StepValues):
+                inner.append(_StepValues(handler.kind, *next(provided)))
+            elif isinstance(handler, _StepFunction):
+                inner.append(_StepFunction(handler.kind, handler._at_step, index, self.length))
+            elif not isinstance(handler, handlers.seed | handlers.trace):
+                inner.append(handler)
+        outer: list[Messenger] = []
+        for kind, data in self.outside:
+            pair = next(provided)
+            if callable(data):
+                outer.append(_StepFunction(kind, data, index, self.length))
+            else:
+                outer.append(_StepValues(kind, *pair))
+        seeds = [] if key is None else [handlers.seed(rng_seed=key)]
+        # `outside` lists the nearest handler first; a stack has the farthest first.
+        return [*seeds, *reversed(outer), interpretation, *inner]
+
+
+class _StepValues(Messenger):
+    """Provides this step's values to the sites of a body."""
+
+    def __init__(self, kind: str, data: dict[str, Any], step: dict[str, Any]):
+        super().__init__()
+        self.kind, self.data, self.step = kind, data, step
+        self.merged = {**data, **step}
+
+    def process_message(self, msg: dict[str, Any]) -> None:
+        if msg["type"] == "control_flow":
+            msg["kwargs"]["substitute_stack"].append((self.kind, self.merged))
+            return
+        if msg["type"] not in ("sample", "plate") or msg.get("_control_flow_done"):
+            return
+        if msg["name"] not in self.data or (msg["type"] == "sample" and msg["is_observed"]):
+            return
+        msg["value"] = self._value(msg)
+        if self.kind == "condition" and msg["type"] == "sample":
+            msg["is_observed"] = True
+
+    def _value(self, msg: dict[str, Any]):
+        name, whole = msg["name"], self.data[msg["name"]]
+        wanted = _axes_of(msg)
+        if name in self.step and jnp.ndim(whole) > wanted:
+            return self.step[name]
+        if jnp.ndim(whole) <= wanted:
+            return whole
+        raise SiteError(
+            name,
+            f"the value given to it has shape {jnp.shape(whole)}, which does not fit a site of "
+            f"{wanted} axes inside this control-flow block",
+            advice="Give one value a step, stacked along a leading time axis.",
+        )
+
+
+class _StepFunction(Messenger):
+    """Provides a function's values to the sites of a body: one a step where they have a time axis."""
+
+    def __init__(self, kind: str, function: Callable, index, length: int | None):
+        super().__init__()
+        self.kind, self.function, self.index, self.length = kind, function, index, length
+
+    def process_message(self, msg: dict[str, Any]) -> None:
+        if msg["type"] == "control_flow":
+            msg["kwargs"]["substitute_stack"].append((self.kind, self._at_step))
+        elif msg["type"] in ("sample", "plate") and not msg.get("_control_flow_done"):
+            value = self._at_step(msg)
+            if value is not None:
+                msg["value"] = value
+                if self.kind == "condition" and msg["type"] == "sample":
+                    msg["is_observed"] = True
+
+    def _at_step(self, msg: dict[str, Any]):
+        value = self.function(msg)
+        if value is None or self.length is None:
+            return value
+        has_time = jnp.ndim(value) > _axes_of(msg) and jnp.shape(value)[0] == self.length
+        return value[self.index] if has_time else value
+
+
+# -------------------------------------------------------------------------------- small helpers
+
+
+def _axes_of(msg: dict[str, Any]) -> int:
+    if msg["type"] == "sample":
+        return len(msg["kwargs"]["sample_shape"] + msg["fn"].shape())
+    return 1
+
+
+
+def _is_subsampled(msg: dict[str, Any]) -> bool:
+    size, subsample_size = msg["args"]
+    return subsample_size is not None and subsample_size != size
+
+
+def _expand_right(x: jax.Array, ndim: int) -> jax.Array:
+    return jnp.reshape(x, jnp.shape(x) + (1,) * (ndim - jnp.ndim(x)))
+
+
+def _used_twice(name: str) -> SiteError:
+    return SiteError(
+        name,
+        "this name is used twice",
+        f'numpyro.sample("{name}_2", ...)',
+        advice="Every site needs a name of its own (in a loop: f-strings).",
+    )
+
+
+def _evaluated(arrays: dict[str, Any], records: dict[str, Any]) -> dict[str, Any]:
+    """Sites of one branch, each reduced to value and log density (branches may differ in family)."""
+    out = {}
+    for name, site in arrays.items():
+        out[name] = {key: value for key, value in site.items() if key in ("value", "scale")}
+        if records[name]["type"] == "sample":
+            fn = site["fn"]
+            intermediates = site.get("intermediates")
+            log_prob = (
+                fn.log_prob(site["value"], intermediates)
+                if intermediates
+                else fn.log_prob(site["value"])
+            )
+            out[name]["log_prob"] = jnp.broadcast_to(log_prob, fn.batch_shape)
+    return out
+
+
+def _merge_evaluated(static: dict[str, Any], arrays: dict[str, Any]) -> dict[str, Any]:
+    site = {**static, "intermediates": None, "scale": None, **arrays}
+    log_prob = site.pop("log_prob", None)
+    if log_prob is not None:
+        site["fn"] = Evaluated.like(static["fn"], log_prob)
+    return site
+
+
+def _check_branches(statics: dict[str, dict[str, dict[str, Any]]]) -> None:
+    names = {label: sorted(sites) for label, sites in statics.items()}
+    if names["true"] == names["false"]:
+        return
+    missing = sorted(set(names["true"]) ^ set(names["false"]))[0]
+    where = "true" if missing in names["true"] else "false"
+    raise SiteError(
+        missing,
+        f"it stands in the {where} branch of a `cond` alone; both branches must have the same "
+        "sites, as for `numpyro.contrib.control_flow.cond`",
+        f'# in the other branch as well:\nnumpyro.sample("{missing}", ...)',
+    )

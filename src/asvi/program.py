@@ -1,0 +1,284 @@
+"""Takes a model and its arguments; gives a Program: its sites, parents, plates and control flow.
+
+>>> import jax.numpy as jnp, numpyro, numpyro.distributions as dist
+>>> def schools(sigma, y):
+...     mu = numpyro.sample("mu", dist.Normal(0, 10))
+...     tau = numpyro.sample("tau", dist.HalfNormal(5))
+...     with numpyro.plate("school", 8):
+...         theta = numpyro.sample("theta", dist.Normal(mu, tau))
+...         numpyro.sample("y", dist.Normal(theta, sigma), obs=y)
+>>> program = Program.of(schools, jnp.ones(8), jnp.zeros(8))
+>>> print(program)
+site   kind      distribution  shape  parents  plates     block
+mu     latent    Normal        ()
+tau    latent    HalfNormal    ()
+theta  latent    Normal        (8,)   mu, tau  school[8]
+y      observed  Normal        (8,)   theta    school[8]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import jax
+from numpyro import handlers
+from numpyro.distributions import Distribution, Unit, constraints
+from numpyro.distributions.distribution import validation_enabled
+
+from asvi.center import center
+from asvi.checks import check_distribution, explain_failure
+from asvi.errors import ModelError, SiteError
+from asvi.interpretation import Interpretation, alone
+from asvi.provenance import provenance
+
+__all__ = ["Plate", "Program", "Site", "Start", "survey"]
+
+Start = Literal["prior_mean", "prior_draw", "random"]
+
+
+@dataclass(frozen=True)
+class Plate:
+    """An independence context: its axis counts from the right of the batch shape."""
+
+    name: str
+    dim: int
+    size: int
+    subsample_size: int
+
+    def __str__(self) -> str:
+        part = "" if self.size == self.subsample_size else f"{self.subsample_size} of "
+        return f"{self.name}[{part}{self.size}]"
+
+
+@dataclass(frozen=True)
+class Site:
+    """One ``sample`` statement of the model, as it stands in the program.
+
+    ``distribution`` is abstract: its arrays are shapes and dtypes. ``block`` names the control-flow
+    bodies around the site, outermost first; ``steps`` are the lengths of the scans among them, and
+    the leading axes of the site's value.
+    """
+
+    name: str
+    kind: Literal["latent", "observed", "factor"]
+    distribution: Distribution = field(repr=False)
+    support: constraints.Constraint = field(repr=False)
+    plates: tuple[Plate, ...] = ()
+    block: tuple[str, ...] = ()
+    steps: tuple[int, ...] = ()
+    parents: tuple[str, ...] = ()
+
+    @property
+    def address(self) -> str:
+        return "/".join((*self.block, self.name))
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """Batch shape of one run of the body, plates at their subsample sizes."""
+        return self.distribution.batch_shape
+
+    @property
+    def event_shape(self) -> tuple[int, ...]:
+        return self.distribution.event_shape
+
+    @property
+    def full_batch_shape(self) -> tuple[int, ...]:
+        """Batch shape of one run of the body, plates at their full sizes."""
+        shape = list(self.batch_shape)
+        for plate in self.plates:
+            shape[plate.dim] = plate.size
+        return tuple(shape)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the site's value, scans included."""
+        return self.steps + self.batch_shape + self.event_shape
+
+    @property
+    def is_discrete(self) -> bool:
+        return bool(self.support.is_discrete)
+
+
+@dataclass(frozen=True)
+class Program:
+    """The structure of a model at given arguments."""
+
+    sites: tuple[Site, ...]
+    reversed_scans: frozenset[tuple[str, ...]] = frozenset()
+    _find_parents: Callable[[], dict[str, tuple[str, ...]]] = field(
+        default=dict, repr=False, compare=False
+    )
+
+    @classmethod
+    def of(cls, model: Callable, *args: Any, **kwargs: Any) -> Program:
+        """Look at ``model(*args, **kwargs)`` without running it on numbers."""
+        run = survey(model, args, kwargs)
+        key = jax.random.key(0)
+        try:
+            abstract, values = jax.eval_shape(run, key)
+        except (SiteError, ModelError):
+            raise
+        except Exception as failure:
+            raise explain_failure(failure) from failure
+        found = run.survey
+        sites = tuple(site(abstract[address]) for address, site in found.sites.items())
+        if not any(site.kind == "latent" for site in sites):
+            raise ModelError(
+                "the model has no latent site: there is nothing to infer.\n"
+                'Write at least one `numpyro.sample("x", prior)` without `obs=`.'
+            )
+        latent = {site.name for site in sites if site.kind == "latent"}
+        values = {name: value for name, value in values.items() if name in latent}
+
+        def find_parents() -> dict[str, tuple[str, ...]]:
+            # The key is closed over: given every latent value, nothing else is random.
+            names = provenance(lambda given: run(key, given)[0], values)
+            order = {name: i for i, name in enumerate(values)}
+            return {
+                address: tuple(sorted(frozenset().union(*jax.tree.leaves(fn)), key=order.get))
+                for address, fn in names.items()
+            }
+
+        return cls(sites, frozenset(found.reversed_scans), find_parents)
+
+    @cached_property
+    def parents(self) -> dict[str, tuple[str, ...]]:
+        """Latent sites on which each site's distribution depends, by the site's address.
+
+        A site of a ``scan`` that depends on its own past is its own parent.
+        """
+        return self._find_parents()
+
+    def __getitem__(self, name: str) -> Site:
+        for site in self.sites:
+            if name in (site.name, site.address):
+                return self._with_parents(site)
+        known = ", ".join(site.name for site in self.sites)
+        raise KeyError(f"no site {name!r}; the sites are {known}")
+
+    def _with_parents(self, site: Site) -> Site:
+        values = {key: getattr(site, key) for key in site.__dataclass_fields__}
+        return Site(**{**values, "parents": self.parents[site.address]})
+
+    @property
+    def latent(self) -> tuple[Site, ...]:
+        return tuple(site for site in self.sites if site.kind == "latent")
+
+    @property
+    def observed(self) -> tuple[Site, ...]:
+        return tuple(site for site in self.sites if site.kind == "observed")
+
+    def in_block(self, block: tuple[str, ...]) -> tuple[Site, ...]:
+        """Latent sites inside the control-flow block at this path, however deep."""
+        return tuple(site for site in self.latent if site.block[: len(block)] == block)
+
+    def __str__(self) -> str:
+        rows = [("site", "kind", "distribution", "shape", "parents", "plates", "block")]
+        for site in self.sites:
+            rows.append(
+                (
+                    site.name,
+                    site.kind,
+                    _name_of(site.distribution),
+                    str(site.shape),
+                    ", ".join(self.parents[site.address]),
+                    ", ".join(map(str, site.plates)),
+                    "/".join(site.block),
+                )
+            )
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in rows
+        ]
+        return "\n".join(lines)
+
+
+def _name_of(distribution: Distribution) -> str:
+    while hasattr(distribution, "base_dist") and type(distribution).__name__ in (
+        "ExpandedDistribution",
+        "Independent",
+        "MaskedDistribution",
+    ):
+        distribution = distribution.base_dist
+    return type(distribution).__name__
+
+
+class Survey(Interpretation):
+    """Notes every site as it is met, and takes both branches of each ``cond``."""
+
+    both_branches = True
+
+    def __init__(self, model: Callable, start: Start):
+        super().__init__(model)
+        self.start = start
+        self.sites: dict[str, Callable[[Distribution], Site]] = {}
+        self.reversed_scans: set[tuple[str, ...]] = set()
+        self._lengths: dict[tuple[str, ...], int] = {}
+        self._plate_sizes: dict[str, int] = {}
+
+    def thread(self, path: tuple[str, ...], length: int, reverse: bool) -> None:
+        self._lengths[path] = length
+        if reverse:
+            self.reversed_scans.add(path)
+
+    def visit_other(self, msg: dict[str, Any]) -> None:
+        if msg["type"] == "plate":
+            self._plate_sizes[msg["name"]] = msg["args"][0]
+
+    def visit(self, msg: dict[str, Any]) -> None:
+        name, fn, path = msg["name"], msg["fn"], self.frame.path
+        if isinstance(fn, Unit):
+            kind = "factor"
+        else:
+            kind = "observed" if msg["is_observed"] else "latent"
+            check_distribution(name, fn)
+        lengths = tuple(
+            self._lengths[path[:end]]
+            for end in range(1, len(path) + 1)
+            if path[:end] in self._lengths
+        )
+        plates = tuple(
+            Plate(f.name, f.dim, self._plate_sizes.get(f.name, f.size), f.size)
+            for f in sorted(msg["cond_indep_stack"], key=lambda f: -f.dim)
+        )
+        address = "/".join((*path, name))
+
+        def site(abstract: Distribution) -> Site:
+            return Site(name, kind, abstract, abstract.support, plates, path, lengths)
+
+        self.sites[address] = site
+        self.frame.extras[address] = fn
+        if kind == "latent" and msg["value"] is None and self.start == "prior_mean":
+            msg["value"] = center(fn)
+
+
+def survey(
+    model: Callable, args: tuple, kwargs: dict[str, Any], start: Start = "prior_draw"
+) -> Callable[..., tuple[dict[str, Distribution], dict[str, Any]]]:
+    """A function ``run(key, values=None)`` giving each site's distribution and value.
+
+    Distributions are keyed by address, values by name; sites in scans have the steps as leading
+    axes of their arrays. ``run.survey`` is what the last run noted; ``run.trace`` its messages.
+    """
+
+    def run(key: jax.Array, values: dict[str, Any] | None = None):
+        look = Survey(model, start)
+        given = {} if values is None else values
+        # Validation is ours here: NumPyro's own cannot name the site.
+        with (
+            alone(),
+            validation_enabled(False),
+            handlers.trace() as trace,
+            handlers.seed(rng_seed=key),
+            handlers.substitute(data=given),
+        ):
+            look(*args, **kwargs)
+        run.survey, run.trace = look, trace
+        drawn = {name: m["value"] for name, m in trace.items() if m["type"] == "sample"}
+        return look.frame.extras, drawn
+
+    return run
