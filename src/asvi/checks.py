@@ -5,203 +5,575 @@ Nothing is checked that is not known: inside ``jit`` values are tracers and pass
 
 from __future__ import annotations
 
+import ast
+import linecache
 import re
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.errors import ConcretizationTypeError, TracerArrayConversionError
+import numpyro.distributions as dists
+from jax.errors import (
+    ConcretizationTypeError,
+    NonConcreteBooleanIndexError,
+    TracerArrayConversionError,
+    TracerBoolConversionError,
+    TracerIntegerConversionError,
+)
 from numpyro.distributions import Distribution, ImproperUniform, MaskedDistribution, constraints
+from numpyro.primitives import plate
 from numpyro.util import not_jax_tracer
 
-from asvi.errors import ModelError, SiteError
-from asvi.stacked import Stacked, over_steps
+from asvi.errors import ModelError, SiteError, is_library_file, name_used_twice, with_mended
+from asvi.stacked import Evaluated, Stacked, over_steps
 
 __all__ = ["check_distribution", "check_observed", "explain_failure"]
 
-_WRAPPERS = ("base_dist", "step_dist", "component_distribution", "marginal_dist")
+Shape = tuple[int, ...]
+
+_INSIDE = (
+    "base_dist",
+    "marginal_dist",
+    "_mixing_distribution",
+    "_component_distribution",
+    "_component_distributions",
+)
+_TRANSPARENT = (MaskedDistribution, dists.Independent, dists.ExpandedDistribution)
+#: How far a sum of probabilities may be from 1: rounding, but no mistake, stays below.
+_SIMPLEX_TOLERANCE = 1e-3
 
 
-def check_distribution(site: str, dist: Distribution, steps: int = 0) -> None:
+# --------------------------------------------------------------------- parameters of distributions
+
+
+def check_distribution(
+    site: str, dist: Distribution, steps: int = 0, *, edge_is_fine: bool = False
+) -> None:
     """Raise if a known parameter of ``dist`` is not a number or lies outside its domain.
+
+    :param steps: leading axes of all its arrays, one per enclosing scan.
+    :param edge_is_fine: let a positive parameter be 0. For values at the centre of the prior, where
+        a proper scale like ``jnp.abs(x)`` may well be 0.
 
     >>> import numpyro.distributions as dist
     >>> check_distribution("x", dist.Normal(0.0, -1.0, validate_args=False))
     Traceback (most recent call last):
     ...
-    asvi.errors.SiteError: site 'x': Normal got scale = -1.0, outside its domain (positive).
+    asvi.errors.SiteError: site 'x': Normal got scale = -1.0, which is not positive.
     Write instead:
-        dist.Normal(..., scale=jnp.exp(log_scale))   # or another positive value
+        dist.Normal(..., scale=jnp.exp(log_scale))
     """
     if isinstance(dist, ImproperUniform):
-        raise SiteError(
-            site,
-            "its prior is improper (ImproperUniform), so there is nothing to update",
-            f'numpyro.sample("{site}", dist.Normal(0.0, 10.0))',
-            advice="Give it a proper prior, as wide as you like.",
-        )
+        raise _improper(site, dist)
     if isinstance(dist, Stacked):
-        return check_distribution(site, dist.step_dist, steps + 1)
-    for attribute in _WRAPPERS:
+        check_distribution(site, dist.step_dist, steps + 1, edge_is_fine=edge_is_fine)
+        return
+    # The distribution before what it is made of: its own names are those that the user wrote.
+    arguments = _known_arguments(dist)
+    for name, value in arguments.items():
+        _check_number(site, dist, name, value)
+        _check_domain(site, dist, name, value, steps, edge_is_fine)
+    _check_bounds(site, dist, arguments)
+    for inner in _inner_distributions(dist):
+        check_distribution(site, inner, steps, edge_is_fine=edge_is_fine)
+
+
+def _inner_distributions(dist: Distribution) -> Iterator[Distribution]:
+    for attribute in _INSIDE:
         inner = dist.__dict__.get(attribute)
-        if isinstance(inner, Distribution):
-            check_distribution(site, inner, steps)
+        for part in inner if isinstance(inner, list | tuple) else [inner]:
+            if isinstance(part, Distribution):
+                yield part
+
+
+def _known_arguments(dist: Distribution) -> dict[str, Any]:
+    """The numeric constructor arguments whose values are known here, by name."""
     try:
         arguments = dist.get_args()
     except Exception:  # a distribution of the user's own without its arguments as attributes
-        return None
-    for name, value in arguments.items():
-        _check_argument(site, dist, name, value, steps)
-    return None
+        return {}
+    return {name: value for name, value in arguments.items() if _is_known_number(value)}
 
 
-def _check_argument(site: str, dist: Distribution, name: str, value: Any, steps: int) -> None:
-    constraint = dist.arg_constraints[name]
-    if value is None or not _is_known(value) or not jnp.issubdtype(jnp.result_type(value), jnp.number):
-        return
+def _check_number(site: str, dist: Distribution, name: str, value: Any) -> None:
     array = np.asarray(value)
-    if np.isnan(array).any():
+    # Bounds and logits may be infinite; a location or a scale may not.
+    bad = ~np.isfinite(array) if name in ("loc", "scale", "rate") else np.isnan(array)
+    if bad.any():
+        kind = "not a number (NaN)" if np.isnan(array).any() else "infinite"
         raise SiteError(
             site,
-            f"parameter {name!r} of its {type(dist).__name__} is not a number (NaN) at the start",
-            advice="Look for NaN in the data or covariates that it is computed from: "
-            "`assert jnp.isfinite(x).all()` before the model.",
+            f"parameter {name!r} of its {_public_name(dist)} is {kind} at the start",
+            "keep = jnp.isfinite(x) & jnp.isfinite(y)   # before the model\n"
+            "x, y = x[keep], y[keep]",
+            advice="Look for NaN or infinity in the data or covariates that it is computed from.",
         )
+
+
+def _check_domain(
+    site: str, dist: Distribution, name: str, value: Any, steps: int, edge_is_fine: bool
+) -> None:
+    # Judged as NumPyro does, which would raise later on, without the site's name.
+    constraint = _bare(dist.arg_constraints[name])
     if constraints.is_dependent(constraint):
         return
-    # One axis of time per enclosing scan; the constraint is checked per step.
+    if edge_is_fine and type(constraint) in _OPEN_AT_ZERO:
+        constraint = constraints.nonnegative
+    array = np.asarray(value)
     with jax.ensure_compile_time_eval():
         valid = np.asarray(over_steps(lambda v: constraint(v), steps)(jnp.asarray(value)))
     if valid.all():
         return
-    shown = array[~valid].ravel()[0] if array.shape == valid.shape else f"{array.tolist()}"
-    domain = _describe(constraint)
-    fix = f"dist.{type(dist).__name__}(..., {name}={_repair(name, domain)})"
     raise SiteError(
         site,
-        f"{type(dist).__name__} got {name} = {shown}, outside its domain ({domain})",
-        f"{fix}   # or another {domain} value",
+        f"{_public_name(dist)} got {name} = {_short(array[_first(~valid)])}, which is not "
+        f"{_describe(constraint)}",
+        _call(dist, name, _repair(name, constraint)),
     )
 
 
-def check_observed(site: str, msg: dict[str, Any]) -> None:
-    """Raise if the data of an observed site are not finite, not in the support, or do not fit."""
-    fn, value = msg["fn"], msg["value"]
-    shape = jnp.shape(value)
-    try:
-        fits = jnp.broadcast_shapes(shape, fn.shape()) is not None
-    except ValueError:
-        fits = False
-    if not fits:
+def _check_bounds(site: str, dist: Distribution, arguments: dict[str, Any]) -> None:
+    if "low" not in arguments or "high" not in arguments:
+        return
+    low, high = (np.asarray(arguments[name]) for name in ("low", "high"))
+    empty = low > high if np.issubdtype(low.dtype, np.integer) else low >= high
+    if np.any(empty):
+        where = tuple(np.argwhere(empty)[0])
+        first = [np.broadcast_to(x, np.shape(empty))[where] for x in (low, high)]
         raise SiteError(
             site,
-            f"the observed data have shape {shape}, the distribution has shape {fn.shape()}, and "
-            "the two do not broadcast",
-            f'numpyro.sample("{site}", ..., obs=y)   # with y of shape {fn.shape()}',
+            f"{_public_name(dist)} got low = {first[0]} and high = {first[1]}: no value lies "
+            "between them",
+            _call(dist, "low", f"{first[1]}, high={first[0]}"),
         )
-    if not _is_known(value) or not jnp.issubdtype(jnp.result_type(value), jnp.number):
+
+
+def _improper(site: str, dist: ImproperUniform) -> SiteError:
+    prior = {
+        "positive": "dist.HalfNormal(10.0)",
+        "nonnegative": "dist.HalfNormal(10.0)",
+        "unit interval": "dist.Beta(1.0, 1.0)",
+        "simplex": f"dist.Dirichlet(jnp.ones({dist.event_shape[-1:] or (2,)}))",
+    }.get(_words(dist.support), "dist.Normal(0.0, 10.0)")
+    if dist.event_shape and "Dirichlet" not in prior:
+        prior += f".expand({list(dist.event_shape)}).to_event({dist.event_dim})"
+    return SiteError(
+        site,
+        "its prior is improper (ImproperUniform), so there is nothing to update",
+        f'numpyro.sample("{site}", {prior})',
+        advice="Give it a proper prior, as wide as you like.",
+    )
+
+
+# ------------------------------------------------------------------------------------------ data
+
+
+def check_observed(site: str, msg: dict[str, Any]) -> None:
+    """Raise if the data of an observed site are not finite, not in the support, or do not fit.
+
+    Entries that are masked out are not looked at.
+    """
+    fn, value, steps = msg["fn"], msg["value"], 0
+    while isinstance(fn, Stacked):  # data and distribution meet step by step
+        fn, steps = fn.step_dist, steps + 1
+    times, shape = jnp.shape(value)[:steps], jnp.shape(value)[steps:]
+    _check_data_shape(site, shape, times, fn, msg.get("cond_indep_stack") or ())
+    if not _is_known_number(value) or not all(map(_is_known, jax.tree.leaves(fn))):
         return
-    used = np.broadcast_to(np.asarray(_event_mask(fn, shape)), shape)
-    bad = ~np.isfinite(np.asarray(value)) & used
+    together = jnp.broadcast_shapes(shape, fn.shape())
+    array = np.asarray(value).reshape(times + (1,) * (len(together) - len(shape)) + shape)
+    array, used = (np.broadcast_to(x, times + together) for x in (array, _used(fn, steps)))
+    bad = ~np.isfinite(array) & used
     if bad.any():
-        where = tuple(int(i) for i in np.argwhere(bad)[0])
         raise SiteError(
             site,
             f"the observed data hold {int(bad.sum())} value(s) that are NaN or infinite "
-            f"(the first at index {where})",
+            f"(the first at index {_first(bad)})",
             "with numpyro.handlers.mask(mask=jnp.isfinite(y)):\n"
             f'    numpyro.sample("{site}", ..., obs=jnp.nan_to_num(y))',
             advice="Remove them, or mask them out if they are missing.",
         )
-    _check_in_support(site, fn, value)
+    _check_in_support(site, fn, steps, array, used)
 
 
-def _check_in_support(site: str, fn: Distribution, value: Any) -> None:
-    steps, step_dist = 0, fn
-    while isinstance(step_dist, Stacked):
-        steps, step_dist = steps + 1, step_dist.step_dist
-    if isinstance(step_dist, MaskedDistribution) or not all(map(_is_known, jax.tree.leaves(fn))):
-        return
+def _check_data_shape(site: str, shape: Shape, times: Shape, fn: Distribution, frames: Any) -> None:
+    """Raise unless data of this shape, at each of ``times`` steps, fit the distribution."""
+    wanted = fn.shape()
     try:
-        inside = over_steps(lambda d, v: d.support(v), steps)(step_dist, value)
-    except Exception:  # a support that cannot be evaluated is not ours to judge
+        together = jnp.broadcast_shapes(shape, wanted)
+    except ValueError:
+        problem = "and the two do not broadcast"
+    else:
+        if together[len(together) - fn.event_dim :] != fn.event_shape:
+            problem = f"and one event has shape {fn.event_shape}"
+        elif together not in (shape, wanted):
+            # (n, 1) against (n,) is n * n terms.
+            problem = f"and the two broadcast to {together}, which counts each datum more than once"
+        else:
+            return
+    plates = ", ".join(f"{frame.name}[{frame.size}]" for frame in frames)
+    inside = f" (inside plate {plates})" if plates else ""
+    raise SiteError(
+        site,
+        f"the observed data have shape {times + shape}, the distribution has shape "
+        f"{times + wanted}{inside}, {problem}",
+        f'numpyro.sample("{site}", ..., obs=y)   # with y of shape {times + wanted}',
+    )
+
+
+def _check_in_support(
+    site: str, fn: Distribution, steps: int, array: np.ndarray, used: np.ndarray
+) -> None:
+    if isinstance(fn, Evaluated) or not _is_judged(_bare(fn.support)):
         return
-    if not bool(jnp.all(inside)):
+    inside = over_steps(lambda d, v: _is_inside(_bare(d.support), v), steps)(fn, array)
+    if jnp.shape(inside) != array.shape:  # a support of whole events, e.g. the simplex
+        inside = np.broadcast_to(np.expand_dims(inside, -1), array.shape)
+    bad = ~np.asarray(inside) & used
+    if bad.any():
+        first, domain = _first(bad), _describe(fn.support)
         raise SiteError(
             site,
-            f"some observed values lie outside the support of {type(step_dist).__name__} "
-            f"({_describe(step_dist.support)})",
+            f"{int(bad.sum())} observed value(s) lie outside the support of {_public_name(fn)} "
+            f"(the first, {array[first]} at index {first}, is not {domain})",
+            f'numpyro.sample("{site}", ..., obs=y)   # with every value of y {domain}',
             advice="Check the units and the likelihood.",
         )
 
 
-def _event_mask(fn: Distribution, shape: tuple[int, ...]):
-    event_dim = fn.event_dim
-    while isinstance(fn, Stacked):
-        fn = fn.step_dist
-    if not isinstance(fn, MaskedDistribution):
-        return True
-    mask = fn._mask
-    return mask if isinstance(mask, bool) else jnp.reshape(mask, jnp.shape(mask) + (1,) * event_dim)
+def _used(fn: Distribution, steps: int) -> Any:
+    """Which entries of a site's value its log density looks at; broadcasts to the value's shape.
+
+    ``steps`` is the number of leading axes, one per enclosing scan, of all arrays of ``fn``.
+    """
+    axes = len(fn.shape())
+
+    def over_value(mask: Any, event_dim: int) -> np.ndarray:
+        """A mask over batch entries, lined up with a value: time on the left, events as 1."""
+        mask = np.asarray(mask)
+        missing = axes - event_dim - (mask.ndim - steps)
+        return mask.reshape(
+            mask.shape[:steps] + (1,) * missing + mask.shape[steps:] + (1,) * event_dim
+        )
+
+    if isinstance(fn, Evaluated):  # a branch of a `cond`: masked entries have a finite log density
+        return over_value(~np.isfinite(fn.evaluated), fn.event_dim)
+    used: Any = True
+    while isinstance(fn, _TRANSPARENT):
+        if isinstance(fn, MaskedDistribution):
+            mask = fn._mask
+            used = used & (mask if isinstance(mask, bool) else over_value(mask, fn.event_dim))
+        fn = fn.base_dist
+    return used
+
+
+def _short(value: Any) -> str:
+    """A number, or an array of few numbers, on one line."""
+    if np.ndim(value) == 0:
+        return str(value)
+    return " ".join(np.array2string(value, threshold=8, separator=", ").split())
+
+
+def _first(bad: np.ndarray) -> tuple[int, ...]:
+    return tuple(int(i) for i in np.argwhere(bad)[0])
+
+
+# --------------------------------------------------------------------------------------- domains
+
+_OPEN_AT_ZERO = (type(constraints.positive), type(constraints.softplus_positive))
+_SIMPLEX = type(constraints.simplex)
+
+
+def _is_judged(support: Any) -> bool:
+    """Whether data can be judged by this support without tripping over rounding."""
+    if support is None or constraints.is_dependent(support):
+        return False
+    if isinstance(support, type(constraints.circular)):
+        return False  # angles come back after a full turn
+    return support.event_dim == 0 or isinstance(support, _SIMPLEX)
+
+
+def _is_inside(support: constraints.Constraint, value: Any) -> Any:
+    if isinstance(support, _SIMPLEX):
+        near_one = jnp.abs(jnp.sum(value, axis=-1) - 1) < _SIMPLEX_TOLERANCE
+        return near_one & jnp.all(value >= 0, axis=-1)
+    return support(value)
+
+
+def _bare(constraint: Any) -> Any:
+    while isinstance(constraint, constraints.independent):
+        constraint = constraint.base_constraint
+    return constraint
+
+
+def _words(constraint: Any) -> str:
+    """The class of a constraint in words: ``"unit interval"``."""
+    name = type(_bare(constraint)).__name__.strip("_")
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
+
+
+def _describe(constraint: Any) -> str:
+    """A domain as it stands after "is not": ``"positive"``, ``"between 0 and 1"``."""
+    constraint, words = _bare(constraint), _words(constraint)
+    low, high = (_shown(getattr(constraint, f"{side}_bound", None)) for side in ("lower", "upper"))
+    plain = {
+        "softplus positive": "positive",
+        "nonnegative": "positive or 0",
+        "greater than eq": "positive or 0" if low in ("0", "0.0") else f"at least {low}",
+        "unit interval": "between 0 and 1",
+        "integer nonnegative": "a whole number from 0 up",
+        "integer positive": "a whole number from 1 up",
+        "integer greater than": f"a whole number from {low} up",
+        "integer interval": f"a whole number from {low} to {high}",
+        "boolean": "0 or 1",
+        "greater than": f"above {low}",
+        "less than": f"below {high}",
+        "less than eq": f"at most {high}",
+        "interval": f"between {low} and {high}",
+        "open interval": f"between {low} and {high}",
+        "simplex": "non-negative with sum 1",
+        "positive definite": "a symmetric positive-definite matrix",
+        "lower cholesky": "a lower-triangular matrix with positive diagonal",
+    }
+    return plain.get(words, words)
+
+
+def _shown(bound: Any) -> str:
+    if bound is None or not _is_known(bound):
+        return "its bound"
+    array = np.asarray(bound)
+    return str(array.item()) if array.size == 1 else f"{array.min()}..{array.max()}"
+
+
+def _repair(name: str, constraint: Any) -> str:
+    if _describe(constraint) == "positive or 0":
+        return f"jnp.exp(log_{name})"
+    return {
+        "positive": f"jnp.exp(log_{name})",
+        "softplus positive": f"jnp.exp(log_{name})",
+        "unit interval": "jax.nn.sigmoid(logit)",
+        "simplex": "jax.nn.softmax(logits)",
+        "positive definite": f"a @ a.T + 1e-3 * jnp.eye(len(a))   # a: any matrix, for {name}",
+        "lower cholesky": "jnp.linalg.cholesky(covariance)",
+    }.get(_words(constraint), f"{name}   # {_describe(constraint)}")
+
+
+def _public_name(dist: Distribution) -> str:
+    """The name that the user wrote: ``Bernoulli`` where the class is ``BernoulliProbs``."""
+    while isinstance(dist, _TRANSPARENT):
+        dist = dist.base_dist
+    name = type(dist).__name__
+    short = re.sub(r"(Probs|Logits)$", "", name)
+    return short if hasattr(dists, short) else name
+
+
+def _call(dist: Distribution, name: str, value: str) -> str:
+    others = [key for key in dist.arg_constraints if key != name and key in dist.__dict__]
+    if name == "low":
+        others.remove("high")
+    value, _, comment = value.partition("   # ")
+    call = f"dist.{_public_name(dist)}({'..., ' if others else ''}{name}={value})"
+    return f"{call}   # {comment}" if comment else call
 
 
 def _is_known(value: Any) -> bool:
     return not_jax_tracer(value) and not isinstance(value, jax.ShapeDtypeStruct)
 
 
-def _describe(constraint: Any) -> str:
-    text = re.sub(r"\(.*\)$", "", str(constraint)).strip("_")
-    text = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text).lower()
-    return "positive" if text in ("positive", "softplus positive") else text
+def _is_known_number(value: Any) -> bool:
+    if value is None or not _is_known(value):
+        return False
+    return bool(jnp.issubdtype(jnp.result_type(value), jnp.number))
 
 
-def _repair(name: str, domain: str) -> str:
-    return {
-        "positive": f"jnp.exp(log_{name})",
-        "unit interval": f"jax.nn.sigmoid({name}_logit)",
-        "simplex": f"jax.nn.softmax({name}_logits)",
-    }.get(domain, name)
+# -------------------------------------------------------------------------- failures of the model
+
+
+class _Place(NamedTuple):
+    """A statement of the model: its text, the file and line it stands in, the file's lines."""
+
+    statement: str
+    where: str
+    before: str
+    after: str
 
 
 def explain_failure(failure: Exception) -> Exception:
     """The same failure, with the line of the model, and the site, where it happened."""
-    line, where = _last_line_of_model(failure)
-    names = re.findall(r"""sample\(\s*f?["']([^"']+)["']""", line)
-    site = f"site {names[0]!r}: " if names else ""
-    if isinstance(failure, ConcretizationTypeError | TracerArrayConversionError):
+    twice = re.search(r"unique names but got `(.*)` duplicated", str(failure))
+    if twice:
+        return name_used_twice(twice[1])
+    place = _place_in_model(failure)
+    if place is None:
         return ModelError(
-            f"{site}the model decides in Python on the value of a latent site ({where}):\n"
-            f"    {line}\n"
-            "That value is not known while the program is built. Write instead:\n"
-            "    from numpyro.contrib.control_flow import cond\n"
-            "    cond(x > 0, branch_if_true, branch_if_false, operand)"
+            with_mended(
+                f"the model could not be called ({type(failure).__name__}: {failure})",
+                "svi.init(key, *args, **kwargs)   # with the arguments of the model",
+            )
         )
-    return ModelError(
-        f"{site}the model failed while it ran ({where}):\n    {line}\n"
-        f"{type(failure).__name__}: {failure}\n"
-        "Check the shapes and values that meet on this line; "
-        "`numpyro.handlers.seed(model, 0)(*args)` runs the model alone."
+    for explain in (_value_needed, _shapes_differ, _carry_differs):
+        explained = explain(failure, place)
+        if explained is not None:
+            return explained
+    return _error_at(
+        _site_made_in(place),
+        f"the model failed ({place.where}: `{place.statement}`) with {type(failure).__name__}: "
+        f"{str(failure).rstrip('.')}",
+        advice="`numpyro.handlers.seed(model, 0)(*args)` runs the model alone.",
     )
 
 
-def _last_line_of_model(failure: Exception) -> tuple[str, str]:
-    """Source text and place of the innermost frame that is neither ours nor a library's."""
-    found = ("<source not found>", "unknown place")
+def _error_at(
+    site: str | None, problem: str, mended: str | None = None, advice: str = ""
+) -> Exception:
+    if site is None:
+        return ModelError(with_mended(problem, mended, advice))
+    return SiteError(site, problem, mended, advice)
+
+
+def _shapes_differ(failure: Exception, place: _Place) -> Exception | None:
+    """The error for arrays that do not broadcast, if it is one."""
+    text = str(failure)
+    if not re.search("incompatible shapes|the same shape", text, re.IGNORECASE):
+        return None
+    shapes = [ast.literal_eval(shape) for shape in re.findall(r"\([\d, ]*\)", text)]
+    shapes = [shape for shape in dict.fromkeys(shapes) if shape]
+    if len(shapes) < 2:
+        return None
+    around = _plate_at(failure)
+    if around is not None and len(shapes[-1]) >= -around.dim:
+        problem = (
+            f"its batch shape {shapes[-1]} does not fit plate {around.name!r} of shape {shapes[0]}"
+        )
+        mended = f'with numpyro.plate("{around.name}", {shapes[-1][around.dim]}):'
+    else:
+        problem = f"arrays of shapes {' and '.join(map(str, shapes))} meet and do not broadcast"
+        mended = f"{place.statement}   # all of shape {shapes[0]}, or one of them as a[:, None]"
+    return _error_at(_site_made_in(place), f"{problem} ({place.where})", mended)
+
+
+def _carry_differs(failure: Exception, place: _Place) -> Exception | None:
+    """The error for a ``scan`` whose body gives back another carry than it got, if it is one."""
+    if "carry input and carry output must have equal types" not in str(failure):
+        return None
+    details = " ".join(line for line in str(failure).splitlines() if "has type" in line).strip(" .")
+    return _error_at(
+        None,
+        f"the body of a `scan` gives back another carry than it got ({place.where}): {details}",
+        "scan(body, init, xs)   # with init of the shape and dtype that the body gives back",
+    )
+
+
+def _plate_at(failure: Exception) -> plate | None:
+    """The plate that broadcast a site when it failed, if one did."""
+    for frame, _ in traceback.walk_tb(failure.__traceback__):
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, plate) and frame.f_code.co_name == "process_message":
+            return owner
+    return None
+
+
+def _value_needed(failure: Exception, place: _Place) -> Exception | None:
+    """The error for Python code that asks for a value which is not known yet, if it is one."""
+    if isinstance(failure, TracerBoolConversionError):
+        test = _test_in(place.statement) or "x > 0"
+        wish = "decides on"
+        mended = (
+            "from numpyro.contrib.control_flow import cond\n"
+            f"cond({test}, if_true, if_false, operand)   # or jnp.where({test}, a, b)"
+        )
+    elif isinstance(failure, NonConcreteBooleanIndexError):
+        wish = "picks entries by"
+        mended = "jnp.where(keep, x, 0.0)   # instead of x[keep]"
+    elif isinstance(failure, TracerIntegerConversionError):
+        wish = "counts with"
+        mended = (
+            "for i in range(largest):\n"
+            "    x = jnp.where(i < n, step(x), x)   # n: the latent count"
+        )
+    elif isinstance(failure, TracerArrayConversionError):
+        wish = "asks, through NumPy, for"
+        mended = "jnp.sin(x)   # the function of jax.numpy, not of numpy"
+    elif isinstance(failure, ConcretizationTypeError):
+        wish = "makes a plain number of"
+        mended = "x   # instead of float(x), int(x) or x.item()"
+    else:
+        return None
+    site = _site_read_in(place)
+    what = "its value" if site else "a value"
+    return _error_at(
+        site,
+        f"Python {wish} {what} ({place.where}: `{place.statement}`), which is not known while the "
+        "program is built",
+        mended,
+    )
+
+
+def _place_in_model(failure: Exception) -> _Place | None:
+    """The statement of the innermost frame that is neither ours nor a library's."""
+    found = None
     for frame in traceback.extract_tb(failure.__traceback__):
-        place = Path(frame.filename)
-        if "site-packages" in place.parts or place.parent.name == "asvi" or not frame.line:
-            continue
-        found = (_statement(frame), f"{place.name}, line {frame.lineno}")
-    return found
+        if not is_library_file(frame.filename) and frame.lineno is not None and frame.line:
+            found = frame
+    if found is None:
+        return None
+    lines = linecache.getlines(found.filename)
+    where = f"{Path(found.filename).name}, line {found.lineno}"
+    before, after = "".join(lines[: found.lineno]), "".join(lines[found.lineno :])
+    return _Place(_statement(lines, found.lineno) or found.line, where, before, after)
 
 
-def _statement(frame: traceback.FrameSummary) -> str:
-    last = getattr(frame, "end_lineno", None) or frame.lineno
+def _statement(lines: list[str], line: int) -> str:
+    """The simple statement, or the head of the compound one, that this line belongs to."""
     try:
-        lines = Path(frame.filename).read_text().splitlines()[frame.lineno - 1 : last]
-    except OSError:
-        return frame.line or ""
-    return " ".join(line.strip() for line in lines) or frame.line or ""
+        tree = ast.parse("".join(lines))
+    except SyntaxError:  # a notebook's cell with magics, or half a file
+        return ""
+    around = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or line)
+    ]
+    if not around:
+        return ""
+    innermost = max(around, key=lambda node: node.lineno)
+    if hasattr(innermost, "body"):
+        return lines[line - 1].strip()
+    source = "".join(lines[innermost.lineno - 1 : innermost.end_lineno])
+    return " ".join(source.split())
+
+
+def _test_in(statement: str) -> str | None:
+    """What an ``if`` or ``while`` asks: ``"x > 0"`` for ``if x > 0:``."""
+    found = re.match(r"(?:el)?(?:if|while)\s+(.*?):(?!\=)", statement)
+    return found[1] if found else None
+
+
+def _site_made_in(place: _Place) -> str | None:
+    """The site that a statement samples, or whose distribution it makes."""
+    here = re.search(r"""sample\(\s*f?["']([^"']+)["']""", place.statement)
+    if here:
+        return here[1]
+    made = re.match(r"(\w+)\s*=", place.statement)
+    if made:
+        later = re.search(
+            rf"""sample\(\s*f?["']([^"']+)["']\s*,\s*(?:fn=)?{made[1]}\b""", place.after
+        )
+        return later[1] if later else None
+    return None
+
+
+def _site_read_in(place: _Place) -> str | None:
+    """The site that gave a variable which a statement reads, as far as the source tells."""
+    made_by = r"""(\w+)\s*=\s*(?:\w+\.)*sample\(\s*f?["']([^"']+)["']"""
+    earlier = dict(re.findall(made_by, place.before))
+    is_assignment = re.match(r"\w+\s*=[^=]", place.statement)
+    read = place.statement.partition("=")[2] if is_assignment else place.statement
+    for name in re.findall(r"\w+", read):
+        if name in earlier:
+            return earlier[name]
+    return None

@@ -1,12 +1,36 @@
 """Takes what went wrong and where; gives errors that name the site and show the mended line.
 
 Every error that `asvi` raises on purpose derives from :class:`AsviError`. Each text has three
-parts: *where* (the site), *what* is wrong, and *how to mend it*, with code where code helps.
+parts: *where* (the site), *what* is wrong, and *how to mend it*, with code where code helps:
+
+    site 'tau': its prior is improper.
+    Write instead:
+        dist.HalfNormal(5.0)
 """
 
 from __future__ import annotations
 
-__all__ = ["AsviError", "FamilyError", "LossError", "ModelError", "SiteError"]
+import inspect
+import warnings
+from pathlib import Path
+from types import FrameType
+
+import jax
+import numpyro
+
+__all__ = [
+    "AsviError",
+    "FamilyError",
+    "LossError",
+    "ModelError",
+    "SiteError",
+    "is_library_file",
+    "name_used_twice",
+    "warn_user",
+    "with_mended",
+]
+
+_LIBRARIES = tuple(Path(module).parent for module in (__file__, numpyro.__file__, jax.__file__))
 
 
 class AsviError(ValueError):
@@ -27,13 +51,8 @@ class SiteError(AsviError):
     """
 
     def __init__(self, site: str, problem: str, mended: str | None = None, advice: str = ""):
-        self.site, self.problem, self.mended = site, problem, mended
-        text = f"site {site!r}: {problem}."
-        if advice:
-            text += f" {advice}"
-        if mended:
-            text += "\nWrite instead:\n" + "\n".join("    " + line for line in mended.splitlines())
-        super().__init__(text)
+        self.site, self.problem, self.mended, self.advice = site, problem, mended, advice
+        super().__init__(with_mended(f"site {site!r}: {problem}", mended, advice))
 
 
 class FamilyError(AsviError):
@@ -42,3 +61,46 @@ class FamilyError(AsviError):
 
 class LossError(AsviError):
     """The loss would be silently wrong on this model."""
+
+
+def with_mended(problem: str, mended: str | None = None, advice: str = "") -> str:
+    """The text of an error: the problem, advice after it, the mended code below.
+
+    >>> print(with_mended("y is too long", "y = y[:3]", "Cut it."))
+    y is too long. Cut it.
+    Write instead:
+        y = y[:3]
+    """
+    text = f"{problem}." if not advice else f"{problem}. {advice}"
+    if mended:
+        text += "\nWrite instead:\n" + "\n".join("    " + line for line in mended.splitlines())
+    return text
+
+
+def name_used_twice(name: str) -> SiteError:
+    """The error for a name that stands in the model more than once."""
+    return SiteError(
+        name,
+        "this name is used twice",
+        f'numpyro.sample("{name}_2", ...)   # in a loop: numpyro.sample(f"{name}_{{i}}", ...)',
+        advice="Every site needs a name of its own.",
+    )
+
+
+def warn_user(text: str) -> None:
+    """Warn, and show as the place the user's own line, not a line of a library."""
+    frame: FrameType | None = inspect.currentframe()
+    level = 0
+    while frame is not None and is_library_file(frame.f_code.co_filename):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, stacklevel=level + 1)
+
+
+def is_library_file(filename: str) -> bool:
+    """Whether a source file belongs to this package or to what runs a model for it.
+
+    >>> is_library_file(numpyro.__file__), is_library_file("my_model.py")
+    (True, False)
+    """
+    path = Path(filename)
+    return "site-packages" in path.parts or any(home in path.parents for home in _LIBRARIES)

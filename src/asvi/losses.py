@@ -12,83 +12,107 @@ Four combinations are silently wrong in NumPyro (0.22), found by experiment:
 from __future__ import annotations
 
 import inspect
-import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 from numpyro.distributions import Distribution
 from numpyro.infer import SVI, Predictive
 from numpyro.infer import elbo as stock
 
-from asvi.errors import LossError
+from asvi.errors import LossError, warn_user, with_mended
 from asvi.program import Program
 
-__all__ = ["check_loss", "what_is_wrong"]
+__all__ = ["Fault", "check_loss", "what_is_wrong"]
 
-_MEND = "svi = numpyro.infer.SVI(model, guide, optimizer, asvi.ELBO())"
+_SCORE_LOSSES = ("TraceGraph_ELBO", "TraceEnum_ELBO")
+
+
+class Fault(NamedTuple):
+    """Why a loss is wrong on a program: the site, what goes wrong there, the loss that is right."""
+
+    site: str
+    problem: str
+    right: str = "asvi.ELBO()"
+
+    def text(self, advice: str = "") -> str:
+        """The problem and the mended line."""
+        mended = f"svi = numpyro.infer.SVI(model, guide, optimizer, {self.right})"
+        return with_mended(f"site {self.site!r}: {self.problem}", mended, advice)
 
 
 def what_is_wrong(
     program: Program, surrogates: dict[str, Distribution], loss: str
-) -> str | None:
-    """Why a stock loss of this class name would be wrong on this program, or None.
+) -> Fault | None:
+    """Why a loss of this class name would be wrong on this program, or None.
 
-    ``"unknown"`` asks whether any stock loss would be.
+    ``surrogates`` holds the guide's distribution of each latent site by address. ``"unknown"``
+    asks for what is wrong with losses that, like ``Trace_ELBO``, replay the guide's draws.
     """
-    in_cond = [s.name for s in program.latent if any(b.startswith("cond") for b in s.block)]
-    if in_cond:
-        return (
-            f"site {in_cond[0]!r} is latent inside a `cond`, which ignores `replay`: the "
-            "likelihood would be computed at other values than the guide drew"
-        )
-    in_scan = [s.name for s in program.latent if s.steps]
-    if in_scan and loss in ("TraceGraph_ELBO", "TraceEnum_ELBO"):
-        effect = "gradients are biased" if loss == "TraceGraph_ELBO" else "the loss is wrong"
-        return f"site {in_scan[0]!r} is latent inside a `scan`, where {effect} under {loss}"
-    scores = [s.name for s in program.latent if not surrogates[s.address].has_rsample]
-    if scores and loss not in ("TraceGraph_ELBO", "TraceEnum_ELBO"):
-        return (
-            f"site {scores[0]!r} ({type(surrogates[scores[0]]).__name__}) has no reparameterised "
-            "draws: its parameters would get a gradient of zero"
-            if scores[0] in surrogates
-            else f"site {scores[0]!r} has no reparameterised draws: its parameters would get a "
-            "gradient of zero"
-        )
+    name = "a loss of NumPyro" if loss == "unknown" else loss
+    for site in program.latent:
+        if any(block.startswith("cond") for block in site.block):
+            return Fault(
+                site.name,
+                f"it is latent inside a `cond`, which ignores `replay`: {name} would compute the "
+                "likelihood at other values than the guide drew",
+            )
+    in_scan = [site.name for site in program.latent if site.steps]
+    if loss in _SCORE_LOSSES:
+        effect = "biased gradients" if loss == "TraceGraph_ELBO" else "a wrong loss"
+        problem = f"it is latent inside a `scan`, where {name} gives {effect}"
+        return Fault(in_scan[0], problem) if in_scan else None
+    for site in program.latent:
+        surrogate = surrogates[site.address]
+        if not surrogate.has_rsample:
+            return Fault(
+                site.name,
+                f"its surrogate ({type(surrogate).__name__}) has no reparameterised draws: {name} "
+                "would give its parameters a gradient of zero",
+                # The score-function loss that is right here is wrong as soon as there is a scan.
+                "asvi.ELBO()" if in_scan else "numpyro.infer.TraceGraph_ELBO()",
+            )
     return None
 
 
 def check_loss(
     program: Program, surrogates: dict[str, Distribution], seen: set[str]
 ) -> None:
-    """Raise if the loss that runs the guide is known and wrong; warn once if it is not known."""
+    """Raise if the loss that runs the guide is known and wrong; warn once if it is not known.
+
+    ``seen`` holds the losses that were judged before; the one met now is added to it.
+    """
     loss = _loss_in_charge()
-    name = "unknown" if loss is None else loss
-    if name in seen or name == "none":
+    if loss in seen or loss == "none":
         return
-    seen.add(name)
-    problem = what_is_wrong(program, surrogates, name)
-    if problem is None:
-        return
-    if name == "unknown":
-        warnings.warn(
-            f"{problem}. NumPyro's own losses are silently wrong here; asvi.ELBO() is right:\n"
-            f"    {_MEND}",
-            stacklevel=4,
-        )
-        return
-    raise LossError(f"{problem}.\nWrite instead:\n    {_MEND}")
+    fault = what_is_wrong(program, surrogates, loss)
+    if fault is not None and loss != "unknown":  # told at every call, so not yet "seen"
+        raise LossError(fault.text())
+    seen.add(loss)
+    if fault is not None:
+        advice = "Which loss is in use is not known here; this one is right:"
+        warn_user(fault.text(advice))
 
 
-def _loss_in_charge() -> str | None:
-    """Class name of the stock loss around this call; "none" where no stock loss is at work."""
+def _loss_in_charge() -> str:
+    """Class name of NumPyro's loss around this call.
+
+    ``"none"`` where none is at work or it is ours, ``"unknown"`` where a class of the user's own,
+    or nothing that can be seen, runs the guide.
+    """
     frame: Any = inspect.currentframe()
     while frame is not None:
         owner = frame.f_locals.get("self")
         if isinstance(owner, SVI):
             owner = owner.loss
         if isinstance(owner, stock.ELBO):
-            ours = type(owner).__module__.split(".")[0] == "asvi"
-            return "none" if ours else type(owner).__name__
+            return _kind_of(type(owner))
         if isinstance(owner, Predictive):
             return "none"
         frame = frame.f_back
-    return None
+    return "unknown"
+
+
+def _kind_of(cls: type) -> str:
+    packages = [base.__module__.split(".")[0] for base in cls.__mro__]
+    if "asvi" in packages:  # a class of the user's that extends ours is as right as ours
+        return "none"
+    return cls.__name__ if packages[0] == "numpyro" else "unknown"

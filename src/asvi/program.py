@@ -248,6 +248,9 @@ class Survey(Interpretation):
         address = "/".join((*path, name))
 
         def site(abstract: Distribution) -> Site:
+            abstract = jax.tree.map(
+                lambda x: jax.ShapeDtypeStruct(x.shape[len(lengths) :], x.dtype), abstract
+            )
             return Site(name, kind, abstract, abstract.support, plates, path, lengths)
 
         self.sites[address] = site

@@ -263,6 +263,12 @@ refuse(
     "   # sample it, then add `low`",
 )
 refuse(
+    dist.GaussianCopulaBeta,
+    "cannot be drawn: the inverse of its marginal cdf needs a package that does not run under "
+    "current JAX",
+    "dist.GaussianCopula(dist.Kumaraswamy(a, b), correlation_matrix=correlation)",
+)
+refuse(
     dist.TruncatedPolyaGamma,
     "has no parameters to learn",
     "dist.Gamma(concentration, rate)   # another prior on the positive numbers",

@@ -83,14 +83,14 @@ class ConvexUpdate(Family):
     def __init__(
         self,
         *,
-        initial_prior_weight: float = 0.98,
+        initial_prior_weight: float = 0.999,
         start: str = "prior_mean",
         parameterization: Parameterization = "expectation",
     ):
         if not 0.0 < initial_prior_weight < 1.0:
             raise FamilyError(
                 f"initial_prior_weight must lie strictly between 0 and 1, got "
-                f"{initial_prior_weight}.\nWrite ConvexUpdate(initial_prior_weight=0.98); for a "
+                f"{initial_prior_weight}.\nWrite ConvexUpdate(initial_prior_weight=0.999); for a "
                 "weight of 0 use MeanField()."
             )
         check_choice("start", start, ("prior_mean", "prior_draw", "random"))
@@ -103,7 +103,7 @@ class ConvexUpdate(Family):
         declared = {}
         for name, (leaf, term) in data_terms(self, site).items():
             shape = prior_weight_shape(leaf.constraint, term.shape)
-            weight = jnp.asarray(self.initial_prior_weight)
+            weight = jnp.asarray(self.initial_prior_weight if site.parents else 0.5)
             declared[f"{name}/prior_weight"] = Parameter(
                 shape,
                 prior_weight,

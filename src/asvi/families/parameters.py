@@ -116,7 +116,12 @@ def decompose(
         parts = found(dist, batch_shape, parameterization)
     except SiteError as error:  # an inner distribution: name the site
         raise SiteError(site, error.problem, error.mended) from None
-    return Parts(parts.leaves, lambda values: _with_batch(parts.rebuild(values), batch_shape))
+
+    def rebuild(values: dict[str, jax.Array]) -> Distribution:
+        own = {name: values[name] for name in parts.leaves}  # a wrapper passes all it has
+        return _with_batch(parts.rebuild(own), batch_shape)
+
+    return Parts(parts.leaves, rebuild)
 
 
 def register_parameters(

@@ -91,26 +91,26 @@ _wrapper(dist.TwoSidedTruncatedDistribution, dist.TwoSidedTruncatedGamma)(_bound
 # -------------------------------------------------------------------------------- gates, mixtures
 
 
-def _gated(make):
+def _gated(make=None):
+    """``make(base, gate)`` rebuilds; without it the class itself, from gate and base parameters."""
+
     def take_apart(d, batch_shape, how):
-        parts = _inner(d.base_dist, batch_shape, how)
+        # Classes built from their parameters have none but the default parameterisation.
+        parts = _inner(d.base_dist, batch_shape, how if make else "expectation")
         gate = jax.nn.sigmoid(d.gate_logits) if hasattr(d, "gate_logits") else d.gate
         leaves = {"gate": Leaf(expand_leaf(gate, _GATE, batch_shape), _GATE), **parts.leaves}
+        if make is None:
+            return Parts(leaves, lambda values: type(d)(**values))
         return Parts(leaves, lambda values: make(parts.rebuild(values), values["gate"]))
 
     return take_apart
 
 
-_wrapper(dist.ZeroInflatedProbs, dist.ZeroInflatedLogits, dist.ZeroInflatedPoisson)(
-    _gated(dist.ZeroInflatedProbs)
+_wrapper(dist.ZeroInflatedProbs, dist.ZeroInflatedLogits)(_gated(dist.ZeroInflatedProbs))
+_wrapper(dist.HurdleProbs, dist.HurdleLogits)(_gated(dist.HurdleProbs))
+_wrapper(dist.ZeroInflatedPoisson, dist.HurdlePoisson, dist.HurdleGamma, dist.HurdleLogNormal)(
+    _gated()
 )
-_wrapper(
-    dist.HurdleProbs,
-    dist.HurdleLogits,
-    dist.HurdlePoisson,
-    dist.HurdleGamma,
-    dist.HurdleLogNormal,
-)(_gated(dist.HurdleProbs))
 
 
 @_wrapper(dist.MixtureSameFamily)
@@ -162,16 +162,6 @@ def _gaussian_copula(d, batch_shape, how):
             marginal.rebuild(v), correlation_matrix=v["correlation_matrix"]
         ),
     )
-
-
-@_wrapper(dist.GaussianCopulaBeta)
-def _gaussian_copula_beta(d, batch_shape, how):
-    vector = constraints.independent(constraints.positive, 1)
-    leaves = {"correlation_matrix": _correlation(d, batch_shape)}
-    for name in ("concentration1", "concentration0"):
-        value = jnp.broadcast_to(getattr(d, name), d.shape())
-        leaves[name] = Leaf(expand_leaf(value, vector, batch_shape), vector)
-    return Parts(leaves, lambda values: dist.GaussianCopulaBeta(**values))
 
 
 @_wrapper(dist.SineSkewed)

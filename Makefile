@@ -1,0 +1,40 @@
+# `make demo` and `make test` work from a clean clone with Python >= 3.11 and nothing else.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+JOBS ?= 2
+
+.PHONY: setup demo test check bench docs clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "asvi needs Python 3.11 or newer; set PYTHON=python3.11"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group dev
+	touch $@
+
+demo: setup
+	$(BIN)/python examples/eight_schools.py
+
+test: setup
+	$(BIN)/python -m pytest -n $(JOBS)
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+bench: setup
+	$(BIN)/python -m benchmarks.foundation
+
+docs: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
+	$(BIN)/mkdocs build --strict
+
+clean:
+	rm -rf $(VENV) out site .pytest_cache .ruff_cache .hypothesis
