@@ -153,7 +153,10 @@ INSTANCES.update(
         dist.WishartCholesky: lambda p: dist.WishartCholesky(
             5.0 + p.positive(), scale_tril=p.tril(2)
         ),
-        dist.ZeroSumNormal: lambda p: dist.ZeroSumNormal(p.positive(), (4,)),
+        # NumPyro takes one scale for all of the batch.
+        dist.ZeroSumNormal: lambda p: dist.ZeroSumNormal(p.positive().reshape(-1)[0], (4,)).expand(
+            p.batch
+        ),
         # counts and classes
         dist.BernoulliLogits: lambda p: dist.BernoulliLogits(p.real()),
         dist.BernoulliProbs: lambda p: dist.BernoulliProbs(p.unit()),

@@ -174,7 +174,7 @@ def test_path_gradients_agree_with_the_score_function(cls, seed):
             n: to_domain[n].inv(inside(leaf.value, leaf.constraint))
             for n, leaf in parts.leaves.items()
         }
-        direction = jax.random.normal(jax.random.key(seed), prior.event_shape)
+        direction = jax.random.normal(jax.random.key(seed), prior.shape())
 
         def f(x):  # bounded, so that both estimators have finite variance
             return jnp.tanh(jnp.sum(direction * x) / 2)
@@ -186,7 +186,7 @@ def test_path_gradients_agree_with_the_score_function(cls, seed):
 
         def through_the_density(free, x):
             d = parts.rebuild({n: to_domain[n](x) for n, x in free.items()})
-            return f(x) * d.log_prob(x)
+            return f(x) * jnp.sum(d.log_prob(x))
 
         path, x = jax.grad(along_the_draw, has_aux=True)(start)
         score = jax.grad(through_the_density)(start, jax.lax.stop_gradient(x))

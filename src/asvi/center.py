@@ -44,7 +44,7 @@ def center(dist: Distribution) -> jax.Array | None:
     for better in (_median, _mean):
         try:
             candidate = jnp.broadcast_to(better(dist), dist.shape())
-        except (NotImplementedError, AttributeError, TypeError, ValueError):
+        except (NotImplementedError, AttributeError, ImportError, TypeError, ValueError):
             continue
         candidate = candidate.astype(jnp.result_type(float))
         value = candidate if value is None else jnp.where(jnp.isfinite(candidate), candidate, value)

@@ -492,8 +492,7 @@ def _value_needed(failure: Exception, place: _Place) -> Exception | None:
     elif isinstance(failure, TracerIntegerConversionError):
         wish = "counts with"
         mended = (
-            "for i in range(largest):\n"
-            "    x = jnp.where(i < n, step(x), x)   # n: the latent count"
+            "for i in range(largest):\n    x = jnp.where(i < n, step(x), x)   # n: the latent count"
         )
     elif isinstance(failure, TracerArrayConversionError):
         wish = "asks, through NumPy, for"
@@ -518,13 +517,14 @@ def _place_in_model(failure: Exception) -> _Place | None:
     found = None
     for frame in traceback.extract_tb(failure.__traceback__):
         if not is_library_file(frame.filename) and frame.lineno is not None and frame.line:
-            found = frame
+            found = frame.filename, frame.lineno, frame.line
     if found is None:
         return None
-    lines = linecache.getlines(found.filename)
-    where = f"{Path(found.filename).name}, line {found.lineno}"
-    before, after = "".join(lines[: found.lineno]), "".join(lines[found.lineno :])
-    return _Place(_statement(lines, found.lineno) or found.line, where, before, after)
+    filename, number, line = found
+    lines = linecache.getlines(filename)
+    where = f"{Path(filename).name}, line {number}"
+    before, after = "".join(lines[:number]), "".join(lines[number:])
+    return _Place(_statement(lines, number) or line, where, before, after)
 
 
 def _statement(lines: list[str], line: int) -> str:

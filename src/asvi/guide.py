@@ -44,6 +44,10 @@ from asvi.stacked import over_steps
 __all__ = ["AutoASVI"]
 
 _LONG_LOOP = 16
+_OTHER_SIZE = (
+    "Its parameters have the shape of the first call. Call guide and Predictive with data of that "
+    "size, or predict from draws: Predictive(model, guide.sample_posterior(...))."
+)
 
 
 class AutoASVI(AutoGuide):
@@ -114,7 +118,7 @@ class AutoASVI(AutoGuide):
         """
         args, kwargs = self._arguments(args, kwargs)
 
-        def draw(key: jax.Array) -> dict[str, jax.Array]:
+        def draw(key: jax.Array, params: dict[str, Any]) -> dict[str, jax.Array]:
             with handlers.seed(rng_seed=key), handlers.substitute(data=params):
                 latent, deterministic = self._run(*args, **kwargs)
             return {**latent, **deterministic}
@@ -122,7 +126,7 @@ class AutoASVI(AutoGuide):
         size = 1
         for n in sample_shape:
             size *= n
-        draws = jax.vmap(draw)(jax.random.split(rng_key, size))
+        draws = jax.jit(jax.vmap(draw, (0, None)))(jax.random.split(rng_key, size), params)
         return jax.tree.map(lambda x: x.reshape(sample_shape + x.shape[1:]), draws)
 
     def quantiles(
@@ -172,6 +176,7 @@ class AutoASVI(AutoGuide):
         if all(not_jax_tracer(x) for x in jax.tree.leaves((args, kwargs))):
             self._first_call = (args, kwargs)
         _hint_at_scan(program)
+        _warn_of_jumps(program)
         self.program, self._family_of = program, family_of
         self._declared, self._surrogates = declared, surrogates
         self.prototype_trace = {site.name: site for site in program.sites}
@@ -179,14 +184,23 @@ class AutoASVI(AutoGuide):
     def _check_input(self, program: Program, args: tuple, kwargs: dict[str, Any]) -> None:
         """Run the model once at its prior's centre and look at every number that is known."""
         run = survey(self.model, args, kwargs, "prior_mean")
+
+        def at_center(key: jax.Array):
+            priors, values = run(key)
+            return priors, values, {name: run.trace[name]["fn"] for name in values}
+
+        key = jax.random.key(0)
         with jax.ensure_compile_time_eval():
-            priors, _ = run(jax.random.key(0))
-        for name, msg in run.trace.items():
-            if msg["type"] != "sample" or isinstance(msg["fn"], Unit):
+            try:
+                priors, values, met = jax.jit(at_center)(key)
+            except TypeError:  # a distribution with parts that are no arrays (sparse matrices)
+                priors, values, met = at_center(key)
+        for name, fn in met.items():
+            if isinstance(fn, Unit):
                 continue
-            if msg["is_observed"]:
-                check_observed(name, msg)
-            check_distribution(name, msg["fn"])
+            if run.trace[name]["is_observed"]:
+                check_observed(name, {"fn": fn, "value": values[name]})
+            check_distribution(name, fn)
         latent = {site.address for site in program.latent}
         priors = {address: fn for address, fn in priors.items() if address in latent}
         if all(not_jax_tracer(x) for x in jax.tree.leaves(priors)):
@@ -307,9 +321,7 @@ class _Surrogate(Interpretation):
             raise SiteError(
                 site.name,
                 f"it has shape {shape} now and had {then} when the guide was set up",
-                advice="Its parameters have the shape of the first call. Call guide and "
-                "Predictive with data of that size, or predict from draws: "
-                "Predictive(model, guide.sample_posterior(...)).",
+                advice=_OTHER_SIZE,
             )
 
     # ------------------------------------------------------------------------- its parameters
@@ -345,6 +357,15 @@ class _Surrogate(Interpretation):
         return numpyro.subsample(value, event_dim=event_dim)
 
     def thread(self, path: tuple[str, ...], length: int, reverse: bool) -> dict[str, jax.Array]:
+        depth = sum(part.startswith("scan") for part in path) - 1
+        for site in self.program.in_block(path):
+            if site.steps[depth] != length:
+                raise SiteError(
+                    site.name,
+                    f"its scan has {length} steps now and had {site.steps[depth]} when the guide "
+                    "was set up",
+                    advice=_OTHER_SIZE,
+                )
         return self._within(path)
 
     def thread_branch(self, path: tuple[str, ...]) -> dict[str, jax.Array]:
@@ -438,6 +459,24 @@ def _hint_at_scan(program: Program) -> None:
                 "docs/control_flow.md for compiler options that cut its compile time.",
                 stacklevel=find_caller(),
             )
+
+
+def _warn_of_jumps(program: Program) -> None:
+    """A branch taken on a continuous latent: the density jumps where path gradients cannot see."""
+    discrete = {site.name for site in program.latent if site.is_discrete}
+    for path, parents in program.parents.items():
+        if not path.rsplit("/", 1)[-1].startswith("cond") or path in program.addresses:
+            continue
+        for name in parents:
+            if name not in discrete:
+                warnings.warn(
+                    f"site {name!r} is continuous and decides the branch of a `cond`: the density "
+                    "jumps where the branch changes, and reparameterised gradients do not see the "
+                    "jump. The ELBO is right, its gradient is biased. Let a discrete or observed "
+                    "quantity decide the branch, or blend the branches smoothly: "
+                    f"w = jax.nn.sigmoid({name} / width).",
+                    stacklevel=find_caller(),
+                )
 
 
 def find_caller() -> int:

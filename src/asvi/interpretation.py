@@ -114,6 +114,9 @@ class Interpretation(Messenger):
         """Arrays that the branch at ``path`` needs."""
         return None
 
+    def decide(self, path: tuple[str, ...], pred: Any) -> None:
+        """Called with the predicate of the ``cond`` at ``path`` before a branch is taken."""
+
     def reports(self, msg: dict[str, Any]) -> bool:
         """Whether the handlers outside hear of this site of a body."""
         return True
@@ -221,6 +224,7 @@ class Interpretation(Messenger):
         **_,
     ):
         path = self.frame.next_block("cond")
+        self.decide(path, pred)
         values = _Values(inside, substitute_stack[known:], None)
         statics: dict[str, dict[str, dict[str, Any]]] = {}
 

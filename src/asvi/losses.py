@@ -39,9 +39,7 @@ class Fault(NamedTuple):
         return with_mended(f"site {self.site!r}: {self.problem}", mended, advice)
 
 
-def what_is_wrong(
-    program: Program, surrogates: dict[str, Distribution], loss: str
-) -> Fault | None:
+def what_is_wrong(program: Program, surrogates: dict[str, Distribution], loss: str) -> Fault | None:
     """Why a loss of this class name would be wrong on this program, or None.
 
     ``surrogates`` holds the guide's distribution of each latent site by address. ``"unknown"``
@@ -73,9 +71,7 @@ def what_is_wrong(
     return None
 
 
-def check_loss(
-    program: Program, surrogates: dict[str, Distribution], seen: set[str]
-) -> None:
+def check_loss(program: Program, surrogates: dict[str, Distribution], seen: set[str]) -> None:
     """Raise if the loss that runs the guide is known and wrong; warn once if it is not known.
 
     ``seen`` holds the losses that were judged before; the one met now is added to it.

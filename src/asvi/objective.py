@@ -1,4 +1,4 @@
-"""Takes model and guide; gives the ELBO and a gradient that is right, control flow included."""
+"""Takes model and guide; gives the ELBO and its gradient, right inside control flow too."""
 
 from __future__ import annotations
 

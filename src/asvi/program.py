@@ -148,7 +148,8 @@ class Program:
     def parents(self) -> dict[str, tuple[str, ...]]:
         """Latent sites on which each site's distribution depends, by the site's address.
 
-        A site of a ``scan`` that depends on its own past is its own parent.
+        A site of a ``scan`` that depends on its own past is its own parent. A ``cond`` block (by
+        its path) has the parents of its predicate.
         """
         return self._find_parents()
 
@@ -170,6 +171,11 @@ class Program:
     @property
     def observed(self) -> tuple[Site, ...]:
         return tuple(site for site in self.sites if site.kind == "observed")
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The addresses of all sites, in order."""
+        return tuple(site.address for site in self.sites)
 
     def in_block(self, block: tuple[str, ...]) -> tuple[Site, ...]:
         """Latent sites inside the control-flow block at this path, however deep."""
@@ -225,6 +231,9 @@ class Survey(Interpretation):
         if reverse:
             self.reversed_scans.add(path)
 
+    def decide(self, path: tuple[str, ...], pred: Any) -> None:
+        self.frame.extras["/".join(path)] = pred  # its parents are found with the sites'
+
     def visit_other(self, msg: dict[str, Any]) -> None:
         if msg["type"] == "plate":
             self._plate_sizes[msg["name"]] = msg["args"][0]
@@ -266,6 +275,7 @@ def survey(
 
     Distributions are keyed by address, values by name; sites in scans have the steps as leading
     axes of their arrays. ``run.survey`` is what the last run noted; ``run.trace`` its messages.
+    The function has no other side effects and can be traced or compiled.
     """
 
     def run(key: jax.Array, values: dict[str, Any] | None = None):

@@ -24,9 +24,9 @@ class QuantileTransform(Transform):
 
     With :math:`z \sim N(0, 1)` this *is* the prior with scale :math:`s`; with other location and
     scale of :math:`z` it moves mass anywhere in the support. For a scale :math:`\omega < 1` of
-    :math:`z`, the density falls to 0 at the edge of the support like :math:`u^{1/\omega^2 - 1}`, so
-    that :math:`E[u^{-2}]`, which hierarchical models need, is finite where a truncated normal's is
-    not.
+    :math:`z`, the density falls to 0 at the edge of the support like :math:`u^{1/\omega^2 - 1}`;
+    once :math:`\omega < 1/\sqrt2`, :math:`E[u^{-2}]`, which hierarchical models need, is finite. A
+    truncated normal's never is.
 
     Both tails are computed from their own small probability, so nothing saturates before float32
     ends (|z| about 13).
