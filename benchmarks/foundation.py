@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -92,7 +93,9 @@ def density_gradients(model, args):
     def threaded(values):
         with trace() as met, substitute(data=values), Interpretation():
             model(*args)
-        return sum(s["fn"].log_prob(s["value"]).sum() for s in met.values() if s["type"] == "sample")
+        return sum(
+            s["fn"].log_prob(s["value"]).sum() for s in met.values() if s["type"] == "sample"
+        )
 
     return values, (jax.jit(jax.value_and_grad(stock)), jax.jit(jax.value_and_grad(threaded)))
 
@@ -121,9 +124,9 @@ def cost_of_a_step() -> list[dict]:
         # Side by side, alternating, the fastest of each: these machines are noisy.
         times: dict[str, list[float]] = {"step": [], "stock": [], "threaded": []}
         for _ in range(4):
-            times["step"].append(seconds(lambda: step(free, jax.random.key(2)), 5))
+            times["step"].append(seconds(partial(step, free, jax.random.key(2)), 5))
             for label, density in zip(("stock", "threaded"), densities, strict=True):
-                times[label].append(seconds(lambda density=density: density(values), 5))
+                times[label].append(seconds(partial(density, values), 5))
         best = {label: min(found) for label, found in times.items()}
         rows.append(
             {

@@ -1,4 +1,4 @@
-"""Takes a model, a guide and a loss; gives many fits trained side by side in one compiled program."""
+"""Takes a model, a guide and a loss; gives many fits, trained side by side in one program."""
 
 from __future__ import annotations
 
@@ -41,9 +41,7 @@ def train(
     def fit(key):
         init_key, judge_key = jax.random.split(key)
         state = svi.init(init_key, *args)
-        state, losses = jax.lax.scan(
-            lambda state, _: svi.update(state, *args), state, length=steps
-        )
+        state, losses = jax.lax.scan(lambda state, _: svi.update(state, *args), state, length=steps)
         params = svi.get_params(state)
         draws = jax.lax.map(
             lambda k: judge.loss(k, params, model, guide, *args),

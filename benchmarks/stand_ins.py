@@ -114,7 +114,9 @@ def main() -> None:
                         "data": data_name,
                         "stand-in": label,
                         "median gap": float(np.median(gaps)),
-                        "worst gap": float(np.max(gaps)) if np.isfinite(gaps).all() else "not finite",
+                        "worst gap": float(np.max(gaps))
+                        if np.isfinite(gaps).all()
+                        else "not finite",
                         "seconds for all seeds": round(time.perf_counter() - begin, 1),
                     }
                 )

@@ -10,9 +10,9 @@ os.environ.setdefault(
     "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 )
 
-import jax  # noqa: E402
-import pytest  # noqa: E402
-from hypothesis import settings  # noqa: E402
+import jax
+import pytest
+from hypothesis import settings
 
 settings.register_profile("asvi", deadline=None, max_examples=8, derandomize=True, database=None)
 settings.load_profile("asvi")

@@ -1,4 +1,4 @@
-"""One prior of every class that `asvi` supports: ``make(draw, batch)`` with parameters from ``draw``.
+"""One prior of every class that `asvi` supports, with random parameters.
 
 ``draw.real(*event)``, ``draw.positive(*event)``, ... give random parameters of shape
 ``batch + event``, so that two instances of a class differ in every leaf but share their support.
@@ -138,17 +138,13 @@ INSTANCES.update(
             p.real(3), 0.3 * p.real(3, 2), p.positive(3)
         ),
         dist.MatrixNormal: lambda p: dist.MatrixNormal(p.real(2, 3), p.tril(2), p.tril(3)),
-        dist.MultivariateNormal: lambda p: dist.MultivariateNormal(
-            p.real(3), scale_tril=p.tril(3)
-        ),
+        dist.MultivariateNormal: lambda p: dist.MultivariateNormal(p.real(3), scale_tril=p.tril(3)),
         dist.MultivariateStudentT: lambda p: dist.MultivariateStudentT(
             5 * p.positive(), p.real(3), p.tril(3)
         ),
         dist.ProjectedNormal: lambda p: dist.ProjectedNormal(p.real(3)),
         dist.SineBivariateVonMises: _bivariate_von_mises,
-        dist.SineSkewed: lambda p: dist.SineSkewed(
-            _bivariate_von_mises(p), 0.4 * p.unit(2)
-        ),
+        dist.SineSkewed: lambda p: dist.SineSkewed(_bivariate_von_mises(p), 0.4 * p.unit(2)),
         dist.Wishart: lambda p: dist.Wishart(5.0 + p.positive(), scale_tril=p.tril(2)),
         dist.WishartCholesky: lambda p: dist.WishartCholesky(
             5.0 + p.positive(), scale_tril=p.tril(2)
@@ -172,12 +168,8 @@ INSTANCES.update(
         dist.GammaPoisson: lambda p: dist.GammaPoisson(2 * p.positive(), p.positive()),
         dist.GeometricLogits: lambda p: dist.GeometricLogits(p.real()),
         dist.GeometricProbs: lambda p: dist.GeometricProbs(p.unit()),
-        dist.MultinomialLogits: lambda p: dist.MultinomialLogits(
-            p.real(3), 5, total_count_max=5
-        ),
-        dist.MultinomialProbs: lambda p: dist.MultinomialProbs(
-            p.simplex(3), 5, total_count_max=5
-        ),
+        dist.MultinomialLogits: lambda p: dist.MultinomialLogits(p.real(3), 5, total_count_max=5),
+        dist.MultinomialProbs: lambda p: dist.MultinomialProbs(p.simplex(3), 5, total_count_max=5),
         dist.NegativeBinomial2: lambda p: dist.NegativeBinomial2(
             3 * p.positive(), 2 * p.positive()
         ),
@@ -205,9 +197,7 @@ INSTANCES.update(
         dist.ZeroInflatedLogits: lambda p: dist.ZeroInflatedLogits(
             dist.Poisson(3 * p.positive()), p.real()
         ),
-        dist.ZeroInflatedPoisson: lambda p: dist.ZeroInflatedPoisson(
-            p.unit(), 3 * p.positive()
-        ),
+        dist.ZeroInflatedPoisson: lambda p: dist.ZeroInflatedPoisson(p.unit(), 3 * p.positive()),
         dist.ZeroInflatedProbs: lambda p: dist.ZeroInflatedProbs(
             dist.Poisson(3 * p.positive()), p.unit()
         ),

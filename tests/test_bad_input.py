@@ -963,6 +963,19 @@ def test_python_that_asks_for_what_is_computed_from_a_latent_site():
         start(model, Y)
 
 
+def test_python_that_asks_for_a_value_in_code_without_source():
+    code = """
+def model():
+    x = numpyro.sample("x", dist.Normal(0.0, 1.0))
+    if x > 0:
+        pass
+"""
+    names = {"numpyro": numpyro, "dist": dist}
+    exec(compile(code, "<made here>", "exec"), names)
+    with refused(ModelError, "decides on a value (<made here>, line 4), which", "cond(x > 0"):
+        start(names["model"])
+
+
 def test_any_other_failure_shows_the_line_of_the_model():
     def model():
         numpyro.sample("x", 3.0)

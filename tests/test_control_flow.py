@@ -190,9 +190,9 @@ def test_nested_scan_with_plated_states_and_pytree_carries(key):
     draws = guide.sample_posterior(key, result.params, sample_shape=(5,))
     assert draws["x"].shape == (5, 3, 4, 2)
     np.testing.assert_allclose(draws["twice"], 2 * draws["z"])
-    predicted = Predictive(
-        Interpretation(model), guide=guide, params=result.params, num_samples=5
-    )(key, y)
+    predicted = Predictive(Interpretation(model), guide=guide, params=result.params, num_samples=5)(
+        key, y
+    )
     assert predicted["y"].shape == (5, 3, 4, 2)
 
 

@@ -12,19 +12,20 @@ import numpyro.distributions as dist
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from instances import INSTANCES, WITHOUT_LEAVES, Draw
 from numpyro.distributions import biject_to
 
 from asvi.errors import SiteError
 from asvi.families.base import inside
 from asvi.families.convex import mix, prior_weight_shape
 from asvi.families.parameters import Leaf, decompose, is_registered
+from instances import INSTANCES, WITHOUT_LEAVES, Draw
 
 CLASSES = sorted(
     (
         getattr(dist, name)
         for name in dist.__all__
-        if inspect.isclass(getattr(dist, name)) and issubclass(getattr(dist, name), dist.Distribution)
+        if inspect.isclass(getattr(dist, name))
+        and issubclass(getattr(dist, name), dist.Distribution)
     ),
     key=lambda cls: cls.__name__,
 )
@@ -63,7 +64,9 @@ def updated(prior, weight, terms):
 
 
 def test_every_distribution_of_numpyro_is_classified():
-    unknown = [c.__name__ for c in CLASSES if is_registered(c) is None and c is not dist.Distribution]
+    unknown = [
+        c.__name__ for c in CLASSES if is_registered(c) is None and c is not dist.Distribution
+    ]
     assert unknown == []
 
 
@@ -86,18 +89,20 @@ def laws(cls):
         alone, _ = updated(prior, 0.0, terms)
         alone_again, _ = updated(other, 0.0, terms)
         surrogate, values = updated(prior, weight, terms)
-        draws, new_draws = prior.sample(key, (6,)), surrogate.sample(key, (6,))
+        draws = surrogate.sample(key, (6,))  # anywhere in the support will do
         if isinstance(prior.support, type(dist.constraints.sphere)):  # its own check is exact
-            in_support = jnp.abs(jnp.linalg.norm(new_draws, axis=-1) - 1) < 1e-5
+            in_support = jnp.abs(jnp.linalg.norm(draws, axis=-1) - 1) < 1e-5
         else:
-            in_support = prior.support(new_draws)
+            in_support = prior.support(draws)
         return {
             "weight one": (as_prior.log_prob(draws), prior.log_prob(draws)),
             "weight zero": (alone.log_prob(draws), alone_again.log_prob(draws)),
-            "in domain": {n: jnp.all(leaf.constraint(values[n])) for n, leaf in parts.leaves.items()},
+            "in domain": {
+                n: jnp.all(leaf.constraint(values[n])) for n, leaf in parts.leaves.items()
+            },
             "in support": jnp.all(in_support),
-            "finite": jnp.isfinite(surrogate.log_prob(new_draws)),
-            "covered": jnp.isfinite(prior.log_prob(new_draws)),
+            "finite": jnp.isfinite(surrogate.log_prob(draws)),
+            "covered": jnp.isfinite(prior.log_prob(draws)),
         }
 
     return jax.jit(check)
@@ -138,15 +143,22 @@ def test_shapes_follow_plates_and_events(cls, batch, plates, event):
 
 
 @each_supported
-def test_as_many_prior_weights_as_free_numbers(cls, seed):
-    for leaf in decompose(make(cls, seed, (2,))).leaves.values():
-        free = biject_to(leaf.constraint).inverse_shape(leaf.value.shape)
-        shape = prior_weight_shape(leaf.constraint, leaf.value.shape)
-        bare = leaf.constraint
+def test_as_many_prior_weights_as_free_numbers(cls):
+    domains = {}
+
+    def values():
+        leaves = decompose(make(cls, 0, (2,))).leaves
+        domains.update({name: leaf.constraint for name, leaf in leaves.items()})
+        return {name: leaf.value for name, leaf in leaves.items()}
+
+    for name, value in jax.eval_shape(values).items():
+        free = biject_to(domains[name]).inverse_shape(value.shape)
+        shape = prior_weight_shape(domains[name], value.shape)
+        bare = domains[name]
         while isinstance(bare, dist.constraints.independent):
             bare = bare.base_constraint
         if bare.event_dim and not isinstance(bare, type(dist.constraints.lower_cholesky)):
-            assert shape == leaf.value.shape[: -bare.event_dim]  # one per event
+            assert shape == value.shape[: -bare.event_dim]  # one per event
         else:
             assert np.prod(shape) == np.prod(free)
 
@@ -192,7 +204,7 @@ def test_path_gradients_agree_with_the_score_function(cls, seed):
         score = jax.grad(through_the_density)(start, jax.lax.stop_gradient(x))
         return path, score
 
-    keys = jax.random.split(jax.random.key(seed), 4000)
+    keys = jax.random.split(jax.random.key(seed), 3000)
     path, score = jax.jit(jax.vmap(estimates))(keys)
     assert path
     for name in path:

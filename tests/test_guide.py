@@ -91,7 +91,10 @@ def test_the_guide_keeps_the_dependence_that_mean_field_loses(fitted, key):
     kept = guide.sample_posterior(key, result.params, sample_shape=(4000,))
     free_guide, free = fit(groups, Y, steps=1500, family=MeanField())
     lost = free_guide.sample_posterior(key, free.params, sample_shape=(4000,))
-    correlation = lambda d: float(np.corrcoef(d["mu"], d["theta"][:, 0])[0, 1])
+
+    def correlation(d):
+        return float(np.corrcoef(d["mu"], d["theta"][:, 0])[0, 1])
+
     assert correlation(kept) > 0.1
     assert abs(correlation(lost)) < 0.06
     assert {n.rsplit("/", 1)[1] for n in free.params} == {"data_term"}
@@ -165,7 +168,7 @@ def test_a_family_of_the_users_own(key):
             scale = prior.variance**0.5
             return dist.Normal(prior.mean + parameters["shift"] * scale, scale)
 
-    guide, result = fit(groups, Y, steps=50, family={"theta": Shifted()})
+    _, result = fit(groups, Y, steps=50, family={"theta": Shifted()})
     assert result.params["auto/theta/shift"].shape == (3,)
 
 

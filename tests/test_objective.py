@@ -46,9 +46,8 @@ Y = jnp.array([0.5, -0.4, 1.2])
 
 
 @pytest.mark.parametrize("model", [plate, chain, vector], ids=lambda m: m.__name__)
-@pytest.mark.parametrize("estimator", ["path", "analytic"])
-def test_estimators_have_the_same_mean(model, estimator, key):
-    """Value and gradient of each form against the plain one, 20,000 draws."""
+def test_estimators_have_the_same_mean(model, key):
+    """Value and gradient of the three forms, 6,000 draws each."""
     guide = asvi.AutoASVI(model)
     params = params_of(guide, Y)
     keys = jax.random.split(key, len(params))
@@ -57,21 +56,28 @@ def test_estimators_have_the_same_mean(model, estimator, key):
         for (n, v), k in zip(params.items(), keys, strict=True)
     }
 
-    def estimates(form):
-        one = jax.value_and_grad(
-            lambda p, k: asvi.ELBO(estimator=form).loss(k, p, model, guide, Y)
-        )
-        return jax.jit(jax.vmap(one, (None, 0)))(params, jax.random.split(key, 20_000))
+    def all_forms(params, key):
+        return [
+            jax.value_and_grad(
+                lambda p, form=form: asvi.ELBO(estimator=form).loss(key, p, model, guide, Y)
+            )(params)
+            for form in ("plain", "path", "analytic")
+        ]
 
-    for a, b in zip(*map(jax.tree.leaves, (estimates("plain"), estimates(estimator))), strict=True):
-        spread = np.sqrt((np.var(a, 0) + np.var(b, 0)) / len(a))
-        assert np.all(np.abs(np.mean(a, 0) - np.mean(b, 0)) < 4.5 * spread + 1e-9)
+    plain, *others = jax.jit(jax.vmap(all_forms, (None, 0)))(params, jax.random.split(key, 6000))
+    for other in others:
+        for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(other), strict=True):
+            spread = np.std(np.asarray(a) - np.asarray(b), 0) / np.sqrt(len(a))  # same draws
+            assert np.all(np.abs(np.mean(a, 0) - np.mean(b, 0)) < 5 * spread + 1e-9)
 
 
 def test_plain_gradient_agrees_with_finite_differences(key):
     guide = asvi.AutoASVI(plate)
     params = params_of(guide, Y)
-    loss = lambda p: asvi.ELBO(num_particles=16).loss(key, p, plate, guide, Y)
+
+    def loss(p):
+        return asvi.ELBO(num_particles=16).loss(key, p, plate, guide, Y)
+
     gradient = jax.grad(loss)(params)
     for name, g in gradient.items():
         shift = jnp.zeros_like(params[name]).at[(0,) * g.ndim].set(1e-5)

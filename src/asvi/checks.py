@@ -394,12 +394,18 @@ def _is_known_number(value: Any) -> bool:
 
 
 class _Place(NamedTuple):
-    """A statement of the model: its text, the file and line it stands in, the file's lines."""
+    """A statement of the model: its text, file and line, and the file's text on both sides.
+
+    Texts are empty where there is no source, as for code made by ``exec``.
+    """
 
     statement: str
     where: str
     before: str
     after: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: `{self.statement}`" if self.statement else self.where
 
 
 def explain_failure(failure: Exception) -> Exception:
@@ -421,8 +427,7 @@ def explain_failure(failure: Exception) -> Exception:
             return explained
     return _error_at(
         _site_made_in(place),
-        f"the model failed ({place.where}: `{place.statement}`) with {type(failure).__name__}: "
-        f"{str(failure).rstrip('.')}",
+        f"the model failed ({place}) with {type(failure).__name__}: {str(failure).rstrip('.')}",
         advice="`numpyro.handlers.seed(model, 0)(*args)` runs the model alone.",
     )
 
@@ -452,7 +457,8 @@ def _shapes_differ(failure: Exception, place: _Place) -> Exception | None:
         mended = f'with numpyro.plate("{around.name}", {shapes[-1][around.dim]}):'
     else:
         problem = f"arrays of shapes {' and '.join(map(str, shapes))} meet and do not broadcast"
-        mended = f"{place.statement}   # all of shape {shapes[0]}, or one of them as a[:, None]"
+        arrays = place.statement or "dist.Normal(a, b)"
+        mended = f"{arrays}   # all of shape {shapes[0]}, or one of them as a[:, None]"
     return _error_at(_site_made_in(place), f"{problem} ({place.where})", mended)
 
 
@@ -506,8 +512,7 @@ def _value_needed(failure: Exception, place: _Place) -> Exception | None:
     what = "its value" if site else "a value"
     return _error_at(
         site,
-        f"Python {wish} {what} ({place.where}: `{place.statement}`), which is not known while the "
-        "program is built",
+        f"Python {wish} {what} ({place}), which is not known while the program is built",
         mended,
     )
 
@@ -516,8 +521,8 @@ def _place_in_model(failure: Exception) -> _Place | None:
     """The statement of the innermost frame that is neither ours nor a library's."""
     found = None
     for frame in traceback.extract_tb(failure.__traceback__):
-        if not is_library_file(frame.filename) and frame.lineno is not None and frame.line:
-            found = frame.filename, frame.lineno, frame.line
+        if not is_library_file(frame.filename) and frame.lineno is not None:
+            found = frame.filename, frame.lineno, frame.line or ""
     if found is None:
         return None
     filename, number, line = found

@@ -81,7 +81,7 @@ class AutoASVI(AutoGuide):
     ):
         super().__init__(model, prefix=prefix)
         self.families = _as_patterns(family)
-        self.program: Program | None = None
+        self.program: Any = None  # a Program after the first call
         self._declared: dict[str, dict[str, Parameter]] = {}
         self._family_of: dict[str, Family] = {}
         self._surrogates: dict[str, Distribution] = {}
@@ -138,7 +138,7 @@ class AutoASVI(AutoGuide):
         num_draws: int = 4000,
         **kwargs: Any,
     ) -> dict[str, jax.Array]:
-        """Marginal quantiles of each latent site, from ``num_draws`` draws, along a leading axis."""
+        """Marginal quantiles of each latent site, on a leading axis, from ``num_draws`` draws."""
         args, kwargs = self._arguments(args, kwargs)
         key = jax.random.key(0) if rng_key is None else rng_key
         draws = self.sample_posterior(key, params, *args, sample_shape=(num_draws,), **kwargs)
@@ -292,9 +292,8 @@ class _Surrogate(Interpretation):
         if msg["type"] == "plate":
             self._plate_sizes[msg["name"]] = msg["args"][0]
         elif msg["type"] == "deterministic" and self.frame.is_root:
-            if not msg.get("_control_flow_done"):
-                self.deterministic[msg["name"]] = msg["value"]
-                msg["stop"] = True
+            self.deterministic[msg["name"]] = msg["value"]
+            msg["stop"] = True
 
     def reports(self, msg: dict[str, Any]) -> bool:
         return msg["type"] != "sample" or msg["name"] not in self.observed
@@ -339,9 +338,7 @@ class _Surrogate(Interpretation):
             # One key, so that all sites start from the same draw of the prior.
             if self._start_key is None:
                 self._start_key = key
-            return self.guide.initial_value(
-                site, name, self._start_key, self.args, self.kwargs
-            )
+            return self.guide.initial_value(site, name, self._start_key, self.args, self.kwargs)
 
         with outer_handlers(self):
             return numpyro.param(
@@ -407,9 +404,7 @@ def _keep_plate_scale_only(msg: dict[str, Any]) -> None:
         msg["scale"] = msg["scale"] / by_hand
 
 
-def _abstract_surrogate(
-    family: Family, site: Site, declared: dict[str, Parameter]
-) -> Distribution:
+def _abstract_surrogate(family: Family, site: Site, declared: dict[str, Parameter]) -> Distribution:
     """The family's surrogate in shapes alone; raise if its shapes are not the site's."""
     batch, full = site.batch_shape, site.full_batch_shape
 

@@ -198,9 +198,7 @@ class Interpretation(Messenger):
             return carry, (y, frame.collect())
 
         inputs = (keys, xs, self.thread(path, length, reverse), values.sliced, index)
-        carry, (ys, (arrays, extras)) = lax.scan(
-            body, init, inputs, length=length, reverse=reverse
-        )
+        carry, (ys, (arrays, extras)) = lax.scan(body, init, inputs, length=length, reverse=reverse)
         self.frame.extras.update(extras)
         for name, static in statics.items():
             site = {**static, "scale": None, "intermediates": None, **arrays[name]}
@@ -422,7 +420,7 @@ class _StepValues(Messenger):
 
 
 class _StepFunction(Messenger):
-    """Provides a function's values to the sites of a body: one a step where they have a time axis."""
+    """Provides a function's values to a body's sites, one a step where they have a time axis."""
 
     def __init__(self, kind: str, function: Callable, index, length: int | None):
         super().__init__()
@@ -455,7 +453,6 @@ def _axes_of(msg: dict[str, Any]) -> int:
     return 1
 
 
-
 def _is_subsampled(msg: dict[str, Any]) -> bool:
     size, subsample_size = msg["args"]
     return subsample_size is not None and subsample_size != size
@@ -475,7 +472,7 @@ def _used_twice(name: str) -> SiteError:
 
 
 def _evaluated(arrays: dict[str, Any], records: dict[str, Any]) -> dict[str, Any]:
-    """Sites of one branch, each reduced to value and log density (branches may differ in family)."""
+    """Sites of one branch, reduced to value and log density: the families may differ."""
     out = {}
     for name, site in arrays.items():
         out[name] = {key: value for key, value in site.items() if key in ("value", "scale")}

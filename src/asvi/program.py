@@ -138,7 +138,9 @@ class Program:
             names = provenance(lambda given: run(key, given)[0], values)
             order = {name: i for i, name in enumerate(values)}
             return {
-                address: tuple(sorted(frozenset().union(*jax.tree.leaves(fn)), key=order.get))
+                address: tuple(
+                    sorted(frozenset().union(*jax.tree.leaves(fn)), key=lambda n: order[n])
+                )
                 for address, fn in names.items()
             }
 
@@ -224,7 +226,7 @@ class Survey(Interpretation):
         self.sites: dict[str, Callable[[Distribution], Site]] = {}
         self.reversed_scans: set[tuple[str, ...]] = set()
         self._lengths: dict[tuple[str, ...], int] = {}
-        self._plate_sizes: dict[str, int] = {}
+        self._plate_sizes: dict[str, Any] = {}
 
     def thread(self, path: tuple[str, ...], length: int, reverse: bool) -> None:
         self._lengths[path] = length
@@ -260,7 +262,8 @@ class Survey(Interpretation):
             abstract = jax.tree.map(
                 lambda x: jax.ShapeDtypeStruct(x.shape[len(lengths) :], x.dtype), abstract
             )
-            return Site(name, kind, abstract, abstract.support, plates, path, lengths)
+            support: Any = abstract.support
+            return Site(name, kind, abstract, support, plates, path, lengths)
 
         self.sites[address] = site
         self.frame.extras[address] = fn

@@ -66,7 +66,11 @@ def _call_or_union(eqn, names: list[Names]) -> list[Names]:
 
 
 def _scan(eqn, names: list[Names]) -> list[Names]:
-    body, consts, carry = _open(eqn.params["jaxpr"]), eqn.params["num_consts"], eqn.params["num_carry"]
+    body, consts, carry = (
+        _open(eqn.params["jaxpr"]),
+        eqn.params["num_consts"],
+        eqn.params["num_carry"],
+    )
     state, scanned = names[consts : consts + carry], names[consts + carry :]
     while True:
         out = _through(body, [*names[:consts], *state, *scanned])

@@ -59,7 +59,8 @@ class Stacked(Distribution):
         )
         return draw(self.step_dist, keys)
 
-    rsample = sample
+    def rsample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
+        return self.sample(key, sample_shape)
 
     def log_prob(self, value: jax.Array, intermediates: Any = None) -> jax.Array:
         if intermediates:

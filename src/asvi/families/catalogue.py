@@ -228,9 +228,7 @@ def _natural_multivariate_normal(d, batch_shape, _):
 @decomposer(dist.Poisson, parameterization="natural")
 def _natural_poisson(d, batch_shape, _):
     leaves = {"log_rate": Leaf(expand_leaf(jnp.log(d.rate), _REAL, batch_shape), _REAL)}
-    return Parts(
-        leaves, lambda v: dist.Poisson(jnp.exp(v["log_rate"]), is_sparse=d.is_sparse)
-    )
+    return Parts(leaves, lambda v: dist.Poisson(jnp.exp(v["log_rate"]), is_sparse=d.is_sparse))
 
 
 for _cls in (dist.Gamma, dist.Beta, dist.Dirichlet):  # natural already, up to a constant

@@ -22,6 +22,7 @@ from asvi.program import Site
 
 __all__ = ["ConvexUpdate", "data_terms", "mix", "prior_weight_shape"]
 
+
 class _PriorWeight(constraints._SingletonConstraint):
     """The open unit interval, optimised through a steep gate: λ = sigmoid(gain · x).
 

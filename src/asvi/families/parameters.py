@@ -1,4 +1,4 @@
-"""Takes a distribution; gives its leaves (value and domain of each parameter) and how to rebuild it.
+"""Takes a distribution; gives its leaves (each parameter's value and domain) and its rebuilding.
 
 A *leaf* is one parameter of one distribution, broadcast to the distribution's batch shape. Only
 what may be learned is a leaf: bounds of the support (``low``, ``high``, ``total_count``, a Pareto's
@@ -63,7 +63,7 @@ class Parts:
     """A distribution taken apart: ``rebuild({name: value})`` puts it together again."""
 
     leaves: dict[str, Leaf]
-    rebuild: Callable[[dict[str, jax.Array]], Distribution]
+    rebuild: Callable[[dict[str, jax.Array]], Any]
 
     def under(self, prefix: str) -> Parts:
         """The same parts with ``prefix`` before each leaf's name."""

@@ -6,6 +6,8 @@ by what is said in :mod:`asvi.families.substitutions`.
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import erf, erfc, log_ndtr, ndtr, ndtri
@@ -37,7 +39,7 @@ class QuantileTransform(Transform):
     True
     """
 
-    def __init__(self, kind: str, scale=1.0):
+    def __init__(self, kind: str, scale: Any = 1.0):
         self.kind, self.scale = kind, scale
 
     domain = constraints.real
@@ -170,7 +172,7 @@ class GaussianChain(Distribution):
         )
         super().__init__(shape[:-1], shape[-1:], validate_args=validate_args)
 
-    def sample(self, key, sample_shape=()):
+    def sample(self, key: Any, sample_shape=()):
         noise = jax.random.normal(key, sample_shape + self.shape())
         steps = self.shift + self.scale * noise
         weight = jnp.broadcast_to(self.weight, steps.shape)

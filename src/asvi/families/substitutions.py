@@ -24,6 +24,7 @@ in the gradient of every hierarchical model, diverges. The choice is measured in
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
 import numpyro.distributions as dist
@@ -82,7 +83,7 @@ def _noise(shape) -> dist.Normal:
     return dist.Normal(jnp.zeros(shape), jnp.ones(shape))
 
 
-def _through_quantile(kind: str, scale_of: Callable[[Distribution], object]):
+def _through_quantile(kind: str, scale_of: Callable[[Any], Any]):
     def stand_in(d: Distribution) -> Distribution:
         return dist.TransformedDistribution(
             _noise(d.batch_shape), QuantileTransform(kind, scale_of(d))
@@ -97,7 +98,7 @@ register_substitution(dist.Exponential, _through_quantile("exponential", lambda 
 
 
 @_stands_in_for(dist.Uniform)
-def _uniform(d: dist.Uniform) -> Distribution:
+def _uniform(d: Any) -> Distribution:
     low, width = d.low, d.high - d.low
     interval = T.AffineTransform(low, width, domain=constraints.unit_interval)
     return dist.TransformedDistribution(
@@ -106,7 +107,7 @@ def _uniform(d: dist.Uniform) -> Distribution:
 
 
 @_stands_in_for(dist.LogUniform)
-def _log_uniform(d: dist.LogUniform) -> Distribution:
+def _log_uniform(d: Any) -> Distribution:
     low, high = jnp.log(d.low), jnp.log(d.high)
     interval = T.AffineTransform(low, high - low, domain=constraints.unit_interval)
     return dist.TransformedDistribution(
@@ -143,9 +144,7 @@ def _lkj_cholesky(d: dist.LKJCholesky) -> Distribution:
 @_stands_in_for(dist.LKJ)
 def _lkj(d: dist.LKJ) -> Distribution:
     partial, transforms = _vine(d)
-    return dist.TransformedDistribution(
-        partial, [*transforms, T.CorrMatrixCholeskyTransform().inv]
-    )
+    return dist.TransformedDistribution(partial, [*transforms, T.CorrMatrixCholeskyTransform().inv])
 
 
 @_stands_in_for(dist.ZeroSumNormal)

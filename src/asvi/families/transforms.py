@@ -41,7 +41,7 @@ def decompose_transforms(d: TransformedDistribution, batch_shape: Shape) -> Part
     return Parts(leaves, lambda values: [build(values) for build in builders])
 
 
-def _line(constraint: constraints.Constraint) -> str:
+def _line(constraint: Any) -> str:
     """Which line the values run along: ``real``, ``positive``, or something else."""
     while isinstance(constraint, constraints.independent):
         constraint = constraint.base_constraint

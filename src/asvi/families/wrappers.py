@@ -99,9 +99,10 @@ def _gated(make=None):
         parts = _inner(d.base_dist, batch_shape, how if make else "expectation")
         gate = jax.nn.sigmoid(d.gate_logits) if hasattr(d, "gate_logits") else d.gate
         leaves = {"gate": Leaf(expand_leaf(gate, _GATE, batch_shape), _GATE), **parts.leaves}
-        if make is None:
-            return Parts(leaves, lambda values: type(d)(**values))
-        return Parts(leaves, lambda values: make(parts.rebuild(values), values["gate"]))
+        if make is not None:
+            join = make
+            return Parts(leaves, lambda values: join(parts.rebuild(values), values["gate"]))
+        return Parts(leaves, lambda values: type(d)(**values))
 
     return take_apart
 
@@ -170,5 +171,3 @@ def _sine_skewed(d, batch_shape, how):
     ball = constraints.l1_ball
     leaves = {"skewness": Leaf(expand_leaf(d.skewness, ball, batch_shape), ball), **parts.leaves}
     return Parts(leaves, lambda v: dist.SineSkewed(parts.rebuild(v), v["skewness"]))
-
-
