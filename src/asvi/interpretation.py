@@ -34,16 +34,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from numpyro import handlers
 from numpyro.contrib.control_flow.cond import cond_wrapper
 from numpyro.contrib.control_flow.scan import scan_wrapper
 from numpyro.ops.pytree import PytreeTrace
 from numpyro.primitives import _PYRO_STACK, Messenger, apply_stack
 
-from asvi.errors import SiteError
+from asvi.bodies import BodyValues, handler_stack, outer_handlers
+from asvi.errors import SiteError, name_used_twice
 from asvi.stacked import Evaluated, Stacked
 
-__all__ = ["Frame", "Interpretation", "alone", "outer_handlers"]
+__all__ = ["Frame", "Interpretation"]
 
 _STATIC = ("type", "name", "is_observed", "cond_indep_stack", "infer")
 _ARRAYS = ("fn", "value", "intermediates", "scale")
@@ -156,7 +156,7 @@ class Interpretation(Messenger):
     def _record(self, msg: dict[str, Any]) -> None:
         name = msg["name"]
         if msg["type"] == "sample" and name in self.frame.records:
-            raise _used_twice(name)
+            raise name_used_twice(name)
         record = {key: msg.get(key) for key in (*_STATIC, *_ARRAYS)}
         if record["scale"] is not None:
             record["scale"] = jnp.asarray(record["scale"], jnp.result_type(float))
@@ -184,7 +184,7 @@ class Interpretation(Messenger):
         if length is None:
             length = jnp.shape(jax.tree.leaves(xs)[0])[0]
         path = self.frame.next_block("scan")
-        values = _Values(inside, substitute_stack[known:], length)
+        values = BodyValues(inside, substitute_stack[known:], length)
         index = jnp.arange(length)
         keys = None if rng_key is None else jax.random.split(rng_key, length)
         statics: dict[str, dict[str, Any]] = {}
@@ -223,7 +223,7 @@ class Interpretation(Messenger):
     ):
         path = self.frame.next_block("cond")
         self.decide(path, pred)
-        values = _Values(inside, substitute_stack[known:], None)
+        values = BodyValues(inside, substitute_stack[known:], None)
         statics: dict[str, dict[str, dict[str, Any]]] = {}
 
         def branch(label: str, fun: Callable):
@@ -258,7 +258,7 @@ class Interpretation(Messenger):
     def _inside(self, path, threaded, stack) -> Iterator[Frame]:
         outside, self.frame = self.frame, Frame(path, threaded)
         try:
-            with _handler_stack(stack):
+            with handler_stack(stack):
                 yield self.frame
         finally:
             self.frame = outside
@@ -267,7 +267,7 @@ class Interpretation(Messenger):
         """Tell the frame around a body, or the handlers outside, of a site of that body."""
         if not self.frame.is_root:
             if site["type"] == "sample" and site["name"] in self.frame.records:
-                raise _used_twice(site["name"])
+                raise name_used_twice(site["name"])
             self.frame.records[site["name"]] = site
             return
         msg = {
@@ -281,176 +281,7 @@ class Interpretation(Messenger):
             apply_stack(msg)
 
 
-# --------------------------------------------------------------------------- handlers in bodies
-
-
-@contextmanager
-def _handler_stack(stack: list[Messenger]) -> Iterator[None]:
-    saved = list(_PYRO_STACK)
-    _PYRO_STACK[:] = stack
-    try:
-        yield
-    finally:
-        _PYRO_STACK[:] = saved
-
-
-def alone():
-    """Within this context no handler around hears messages."""
-    return _handler_stack([])
-
-
-@contextmanager
-def outer_handlers(handler: Messenger) -> Iterator[None]:
-    """Within this context only the handlers outside ``handler`` hear messages."""
-    with _handler_stack(_PYRO_STACK[: _PYRO_STACK.index(handler)]):
-        yield
-
-
-class _Values:
-    """Values that ``condition``, ``substitute`` and ``replay`` provide to a body, step by step.
-
-    A value with one axis more than its site, of the scan's length, holds one entry a step. Such
-    values become scanned inputs. (Indexing them inside the body, as the stock handlers do, makes
-    the backward pass quadratic in the length.)
-    """
-
-    def __init__(self, inside: list[Messenger], outside: list[tuple[str, Any]], length: int | None):
-        self.inside, self.outside, self.length = inside, outside, length
-        self._data: list[dict[str, Any]] = []
-        self.sliced: list[dict[str, Any]] = []
-        for handler in inside:
-            if isinstance(handler, handlers.condition | handlers.substitute | handlers.replay):
-                self._add(getattr(handler, "data", None), getattr(handler, "trace", None), length)
-            elif isinstance(handler, _StepValues):
-                self._add(handler.merged, None, length)
-        for kind, data in outside:
-            self._add(
-                data if kind != "replay" and isinstance(data, dict) else None,
-                data if kind == "replay" else None,
-                length,
-            )
-
-    def _add(self, data, replayed, length) -> None:
-        if replayed is not None:
-            data = {
-                name: site["value"]
-                for name, site in replayed.items()
-                if site["type"] in ("sample", "plate") and not site.get("is_observed", False)
-            }
-        data = {} if data is None else data
-        self._data.append(data)
-        if length is None:
-            self.sliced.append({})
-        else:
-            self.sliced.append(
-                {
-                    name: value
-                    for name, value in data.items()
-                    if hasattr(value, "shape") and value.shape[:1] == (length,)
-                }
-            )
-
-    def handlers(
-        self, interpretation: Messenger, key, sliced: list[dict], index
-    ) -> list[Messenger]:
-        """The stack for one run of the body: seed, what is outside, the interpretation, inside."""
-        provided = iter(zip(self._data, sliced, strict=True))
-        inner: list[Messenger] = []
-        for handler in self.inside:
-            if isinstance(handler, handlers.condition | handlers.substitute | handlers.replay):
-                data, step = next(provided)
-                kind = "condition" if isinstance(handler, handlers.condition) else "substitute"
-                function = getattr(handler, f"{kind}_fn", None)
-                inner.append(
-                    _StepValues(kind, data, step)
-                    if function is None
-                    else _StepFunction(kind, function, index, self.length)
-                )
-            elif isinstance(handler, _StepValues):
-                inner.append(_StepValues(handler.kind, *next(provided)))
-            elif isinstance(handler, _StepFunction):
-                inner.append(_StepFunction(handler.kind, handler._at_step, index, self.length))
-            elif not isinstance(handler, handlers.seed | handlers.trace):
-                inner.append(handler)
-        outer: list[Messenger] = []
-        for kind, data in self.outside:
-            pair = next(provided)
-            if callable(data):
-                outer.append(_StepFunction(kind, data, index, self.length))
-            else:
-                outer.append(_StepValues(kind, *pair))
-        seeds = [] if key is None else [handlers.seed(rng_seed=key)]
-        # `outside` lists the nearest handler first; a stack has the farthest first.
-        return [*seeds, *reversed(outer), interpretation, *inner]
-
-
-class _StepValues(Messenger):
-    """Provides this step's values to the sites of a body."""
-
-    def __init__(self, kind: str, data: dict[str, Any], step: dict[str, Any]):
-        super().__init__()
-        self.kind, self.data, self.step = kind, data, step
-        self.merged = {**data, **step}
-
-    def process_message(self, msg: dict[str, Any]) -> None:
-        if msg["type"] == "control_flow":
-            msg["kwargs"]["substitute_stack"].append((self.kind, self.merged))
-            return
-        if msg["type"] not in ("sample", "plate") or msg.get("_control_flow_done"):
-            return
-        if msg["name"] not in self.data or (msg["type"] == "sample" and msg["is_observed"]):
-            return
-        msg["value"] = self._value(msg)
-        if self.kind == "condition" and msg["type"] == "sample":
-            msg["is_observed"] = True
-
-    def _value(self, msg: dict[str, Any]):
-        name, whole = msg["name"], self.data[msg["name"]]
-        wanted = _axes_of(msg)
-        if name in self.step and jnp.ndim(whole) > wanted:
-            return self.step[name]
-        if jnp.ndim(whole) <= wanted:
-            return whole
-        raise SiteError(
-            name,
-            f"the value given to it has shape {jnp.shape(whole)}, which does not fit a site of "
-            f"{wanted} axes inside this control-flow block",
-            advice="Give one value a step, stacked along a leading time axis.",
-        )
-
-
-class _StepFunction(Messenger):
-    """Provides a function's values to a body's sites, one a step where they have a time axis."""
-
-    def __init__(self, kind: str, function: Callable, index, length: int | None):
-        super().__init__()
-        self.kind, self.function, self.index, self.length = kind, function, index, length
-
-    def process_message(self, msg: dict[str, Any]) -> None:
-        if msg["type"] == "control_flow":
-            msg["kwargs"]["substitute_stack"].append((self.kind, self._at_step))
-        elif msg["type"] in ("sample", "plate") and not msg.get("_control_flow_done"):
-            value = self._at_step(msg)
-            if value is not None:
-                msg["value"] = value
-                if self.kind == "condition" and msg["type"] == "sample":
-                    msg["is_observed"] = True
-
-    def _at_step(self, msg: dict[str, Any]):
-        value = self.function(msg)
-        if value is None or self.length is None:
-            return value
-        has_time = jnp.ndim(value) > _axes_of(msg) and jnp.shape(value)[0] == self.length
-        return value[self.index] if has_time else value
-
-
 # -------------------------------------------------------------------------------- small helpers
-
-
-def _axes_of(msg: dict[str, Any]) -> int:
-    if msg["type"] == "sample":
-        return len(msg["kwargs"]["sample_shape"] + msg["fn"].shape())
-    return 1
 
 
 def _is_subsampled(msg: dict[str, Any]) -> bool:
@@ -460,15 +291,6 @@ def _is_subsampled(msg: dict[str, Any]) -> bool:
 
 def _expand_right(x: jax.Array, ndim: int) -> jax.Array:
     return jnp.reshape(x, jnp.shape(x) + (1,) * (ndim - jnp.ndim(x)))
-
-
-def _used_twice(name: str) -> SiteError:
-    return SiteError(
-        name,
-        "this name is used twice",
-        f'numpyro.sample("{name}_2", ...)',
-        advice="Every site needs a name of its own (in a loop: f-strings).",
-    )
 
 
 def _evaluated(arrays: dict[str, Any], records: dict[str, Any]) -> dict[str, Any]:
@@ -484,7 +306,9 @@ def _evaluated(arrays: dict[str, Any], records: dict[str, Any]) -> dict[str, Any
                 if intermediates
                 else fn.log_prob(site["value"])
             )
-            out[name]["log_prob"] = jnp.broadcast_to(log_prob, fn.batch_shape)
+            # Data may be larger than one draw: keep the density's own shape.
+            shape = jnp.broadcast_shapes(jnp.shape(log_prob), fn.batch_shape)
+            out[name]["log_prob"] = jnp.broadcast_to(log_prob, shape)
     return out
 
 
@@ -499,6 +323,15 @@ def _merge_evaluated(static: dict[str, Any], arrays: dict[str, Any]) -> dict[str
 def _check_branches(statics: dict[str, dict[str, dict[str, Any]]]) -> None:
     names = {label: sorted(sites) for label, sites in statics.items()}
     if names["true"] == names["false"]:
+        for name, site in statics["true"].items():
+            shapes = [jnp.shape(statics[label][name]["value"]) for label in ("true", "false")]
+            if shapes[0] != shapes[1]:
+                raise SiteError(
+                    name,
+                    f"it has shape {shapes[0]} in the true branch of a `cond` and {shapes[1]} in "
+                    "the false one",
+                    f'numpyro.{site["type"]}("{name}", ...)   # of one shape in both branches',
+                )
         return
     missing = sorted(set(names["true"]) ^ set(names["false"]))[0]
     where = "true" if missing in names["true"] else "false"

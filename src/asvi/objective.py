@@ -61,8 +61,11 @@ class ELBO(stock.ELBO):
         estimator: Estimator = "plain",
         vectorize_particles: bool | Callable = True,
     ):
-        if num_particles < 1:
-            raise AsviError(f"num_particles must be at least 1, got {num_particles}.")
+        if not isinstance(num_particles, int) or num_particles < 1:
+            raise AsviError(
+                f"num_particles must be a whole number from 1 up, got {num_particles}.\n"
+                "Write instead:\n    asvi.ELBO(num_particles=8)"
+            )
         if estimator not in ("plain", "path", "analytic"):
             raise AsviError(
                 f"estimator={estimator!r} is not known; choose one of plain, path, analytic."

@@ -28,10 +28,12 @@ from numpyro import handlers
 from numpyro.distributions import Distribution, Unit, constraints
 from numpyro.distributions.distribution import validation_enabled
 
+from asvi.bodies import alone
 from asvi.center import center
-from asvi.checks import check_distribution, explain_failure
+from asvi.checks import check_distribution
 from asvi.errors import ModelError, SiteError
-from asvi.interpretation import Interpretation, alone
+from asvi.failures import explain_failure
+from asvi.interpretation import Interpretation
 from asvi.provenance import provenance
 
 __all__ = ["Plate", "Program", "Site", "Start", "survey"]
@@ -115,7 +117,7 @@ class Program:
     @classmethod
     def of(cls, model: Callable, *args: Any, **kwargs: Any) -> Program:
         """Look at ``model(*args, **kwargs)`` without running it on numbers."""
-        run = survey(model, args, kwargs)
+        run = survey(model, args, kwargs, check=True)
         key = jax.random.key(0)
         try:
             abstract, values = jax.eval_shape(run, key)
@@ -220,9 +222,9 @@ class Survey(Interpretation):
 
     both_branches = True
 
-    def __init__(self, model: Callable, start: Start):
+    def __init__(self, model: Callable, start: Start, check: bool):
         super().__init__(model)
-        self.start = start
+        self.start, self.check = start, check
         self.sites: dict[str, Callable[[Distribution], Site]] = {}
         self.reversed_scans: set[tuple[str, ...]] = set()
         self._lengths: dict[tuple[str, ...], int] = {}
@@ -246,7 +248,8 @@ class Survey(Interpretation):
             kind = "factor"
         else:
             kind = "observed" if msg["is_observed"] else "latent"
-            check_distribution(name, fn)
+            if self.check:
+                check_distribution(name, fn)
         lengths = tuple(
             self._lengths[path[:end]]
             for end in range(1, len(path) + 1)
@@ -272,17 +275,22 @@ class Survey(Interpretation):
 
 
 def survey(
-    model: Callable, args: tuple, kwargs: dict[str, Any], start: Start = "prior_draw"
+    model: Callable,
+    args: tuple,
+    kwargs: dict[str, Any],
+    start: Start = "prior_draw",
+    check: bool = False,
 ) -> Callable[..., tuple[dict[str, Distribution], dict[str, Any]]]:
     """A function ``run(key, values=None)`` giving each site's distribution and value.
 
     Distributions are keyed by address, values by name; sites in scans have the steps as leading
     axes of their arrays. ``run.survey`` is what the last run noted; ``run.trace`` its messages.
-    The function has no other side effects and can be traced or compiled.
+    The function has no other side effects and can be traced or compiled. With ``check``, numbers
+    that are already known (constants of the model) are checked as they are met.
     """
 
     def run(key: jax.Array, values: dict[str, Any] | None = None):
-        look = Survey(model, start)
+        look = Survey(model, start, check)
         given = {} if values is None else values
         # Validation is ours here: NumPyro's own cannot name the site.
         with (

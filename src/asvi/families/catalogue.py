@@ -257,8 +257,7 @@ refuse(
 refuse(
     dist.DiscreteUniform,
     "has only bounds, which are never learned",
-    "low + dist.Categorical(probs=jnp.full(high - low + 1, 1 / (high - low + 1)))"
-    "   # sample it, then add `low`",
+    'n = high - low + 1\nx = low + numpyro.sample("x", dist.Categorical(probs=jnp.full(n, 1 / n)))',
 )
 refuse(
     dist.GaussianCopulaBeta,

@@ -102,7 +102,7 @@ def decompose(
             site,
             f"asvi does not know the parameters of {cls.__name__}",
             _registration_of(cls),
-            advice="Tell it once, before the guide is made:",
+            advice="Tell it once, before the guide is made.",
         )
     if parameterization != "expectation" and (cls, parameterization) not in _DECOMPOSERS:
         known = sorted(how for known_cls, how in _DECOMPOSERS if known_cls is cls)
@@ -115,7 +115,7 @@ def decompose(
     try:
         parts = found(dist, batch_shape, parameterization)
     except SiteError as error:  # an inner distribution: name the site
-        raise SiteError(site, error.problem, error.mended) from None
+        raise SiteError(site, error.problem, error.mended, error.advice) from None
 
     def rebuild(values: dict[str, jax.Array]) -> Distribution:
         own = {name: values[name] for name in parts.leaves}  # a wrapper passes all it has
@@ -217,8 +217,15 @@ def _with_batch(dist: Distribution, batch_shape: Shape) -> Distribution:
     return dist if dist.batch_shape == batch_shape else dist.expand(batch_shape)
 
 
+def _code_for(domain: constraints.Constraint) -> str:
+    """How to write a domain; ``...`` where it has bounds of its own."""
+    for name in constraints.__all__:
+        if getattr(constraints, name) is domain:
+            return f"constraints.{name}"
+    return "constraints..."
+
+
 def _registration_of(cls: type) -> str:
     known = cls.arg_constraints if isinstance(cls.arg_constraints, dict) else {}
-    names = {name: str(domain).split("(")[0].lower() for name, domain in known.items()}
-    inner = ", ".join(f'"{name}": constraints.{domain}' for name, domain in names.items())
+    inner = ", ".join(f'"{name}": {_code_for(domain)}' for name, domain in known.items())
     return f"asvi.register_parameters({cls.__name__}, {{{inner or '...'}}})"

@@ -1,0 +1,158 @@
+"""Takes a guide's families and parameters; gives one run of the model in which they are at work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpyro
+
+from asvi.bodies import outer_handlers
+from asvi.errors import ModelError, SiteError
+from asvi.families import Parameter
+from asvi.interpretation import Interpretation
+from asvi.program import Site
+
+__all__ = ["SurrogateReading"]
+
+_OTHER_SIZE = (
+    "Its parameters have the shape of the first call. Call guide and Predictive with data of that "
+    "size, or predict from draws: Predictive(model, guide.sample_posterior(...))."
+)
+
+
+class SurrogateReading(Interpretation):
+    """One run of the model as a guide: latent sites updated, data and factors unheard."""
+
+    def __init__(self, guide: Any, args: tuple, kwargs: dict[str, Any]):
+        super().__init__()
+        self.guide, self.args, self.kwargs = guide, args, kwargs
+        self.program = guide.program
+        self.sites = {site.address: site for site in guide.program.latent}
+        self.observed = {site.name for site in guide.program.sites if site.kind != "latent"}
+        self.deterministic: dict[str, jax.Array] = {}
+        self._plate_sizes: dict[str, int] = {}
+        self._start_key: jax.Array | None = None
+
+    # -------------------------------------------------------------------------------- sites
+
+    def visit(self, msg: dict[str, Any]) -> None:
+        # The observed set is the one of the first call: `Predictive(..., y=None)` must not turn
+        # data into latent sites.
+        if msg["is_observed"] or msg["name"] in self.observed:
+            self._hide(msg)
+            return
+        site = self.sites.get("/".join((*self.frame.path, msg["name"])))
+        if site is None:
+            raise ModelError(
+                f"site {msg['name']!r} was not in the model when the guide was set up (its latent "
+                f"sites were {', '.join(s.name for s in self.program.latent)}).\n"
+                "Make a new guide for a model of another structure: guide = AutoASVI(model)."
+            )
+        self._check_shape(msg, site)
+        family = self.guide._family_of[site.address]
+        parameters = {
+            name: self._subsampled(self._parameter(site, name), site, parameter)
+            for name, parameter in self.guide._declared[site.address].items()
+        }
+        msg["fn"] = family.update(msg["fn"], parameters, site)
+        _keep_plate_scale_only(msg)
+
+    def visit_other(self, msg: dict[str, Any]) -> None:
+        if msg["type"] == "plate":
+            self._plate_sizes[msg["name"]] = msg["args"][0]
+        elif msg["type"] == "deterministic" and self.frame.is_root:
+            self.deterministic[msg["name"]] = msg["value"]
+            msg["stop"] = True
+
+    def reports(self, msg: dict[str, Any]) -> bool:
+        return msg["type"] != "sample" or msg["name"] not in self.observed
+
+    def _report(self, site: dict[str, Any]) -> None:
+        if site["type"] == "deterministic" and self.frame.is_root:
+            self.deterministic[site["name"]] = site["value"]
+        else:
+            super()._report(site)
+
+    def _hide(self, msg: dict[str, Any]) -> None:
+        if not self.frame.is_root:
+            return  # bodies report only what `reports` lets through
+        if msg["value"] is None and msg["kwargs"].get("rng_key") is None:
+            msg["kwargs"]["rng_key"] = numpyro.prng_key()
+        msg["stop"] = True
+
+    def _check_shape(self, msg: dict[str, Any], site: Site) -> None:
+        now = list(msg["fn"].batch_shape)
+        for frame in msg["cond_indep_stack"]:
+            now[frame.dim] = self._plate_sizes.get(frame.name, frame.size)
+        then = site.full_batch_shape + site.event_shape
+        if (shape := tuple(now) + msg["fn"].event_shape) != then:
+            raise SiteError(
+                site.name,
+                f"it has shape {shape} now and had {then} when the guide was set up",
+                advice=_OTHER_SIZE,
+            )
+
+    # ------------------------------------------------------------------------- its parameters
+
+    def _parameter(self, site: Site, name: str) -> jax.Array:
+        """This run's value of a parameter, plates at full size."""
+        if self.frame.is_root:
+            return self._declare(site, name)
+        return self.frame.threaded[_key(site, name)]
+
+    def _declare(self, site: Site, name: str) -> jax.Array:
+        parameter = self.guide._declared[site.address][name]
+
+        def initial(key: jax.Array) -> jax.Array:
+            # One key, so that all sites start from the same draw of the prior.
+            if self._start_key is None:
+                self._start_key = key
+            return self.guide.initial_value(site, name, self._start_key, self.args, self.kwargs)
+
+        with outer_handlers(self):
+            return numpyro.param(
+                self.guide.parameter_name(site, name),
+                initial,
+                constraint=parameter.constraint,
+            )
+
+    def _subsampled(self, value: jax.Array, site: Site, parameter: Parameter) -> jax.Array:
+        if all(plate.size == plate.subsample_size for plate in site.plates):
+            return value
+        event_dim = len(parameter.shape) - len(site.full_batch_shape)
+        return numpyro.subsample(value, event_dim=event_dim)
+
+    def thread(self, path: tuple[str, ...], length: int, reverse: bool) -> dict[str, jax.Array]:
+        depth = sum(part.startswith("scan") for part in path) - 1
+        for site in self.program.in_block(path):
+            if site.steps[depth] != length:
+                raise SiteError(
+                    site.name,
+                    f"its scan has {length} steps now and had {site.steps[depth]} when the guide "
+                    "was set up",
+                    advice=_OTHER_SIZE,
+                )
+        return self._within(path)
+
+    def thread_branch(self, path: tuple[str, ...]) -> dict[str, jax.Array]:
+        return self._within(path)
+
+    def _within(self, path: tuple[str, ...]) -> dict[str, jax.Array]:
+        """The parameters of all latent sites in a block, declared out here or passed on inwards."""
+        return {
+            _key(site, name): self._parameter(site, name)
+            for site in self.program.in_block(path)
+            for name in self.guide._declared[site.address]
+        }
+
+
+def _key(site: Site, name: str) -> str:
+    return f"{site.address}|{name}"
+
+
+def _keep_plate_scale_only(msg: dict[str, Any]) -> None:
+    """Undo ``handlers.scale`` at a latent site: it tempers the model's density, not the guide's."""
+    by_hand = msg.get("plate_to_scale", {}).get(None)
+    if by_hand is not None and msg["scale"] is not None:
+        msg["scale"] = msg["scale"] / by_hand
