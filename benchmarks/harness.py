@@ -35,7 +35,9 @@ def train(
 ) -> dict[str, jax.Array]:
     """Adam from each key; gives final ELBOs (fresh draws), their losses and parameters."""
     schedule = optax.cosine_decay_schedule(learning_rate, steps) if decay else learning_rate
-    svi = SVI(model, guide, optax.adam(schedule), asvi.ELBO() if loss is None else loss)
+    # Draws of a scale near 0 give rare gradients of any size; one would spoil Adam for long.
+    optimizer = optax.chain(optax.clip_by_global_norm(100.0), optax.adam(schedule))
+    svi = SVI(model, guide, optimizer, asvi.ELBO() if loss is None else loss)
     judge = asvi.ELBO(num_particles=batch)
 
     def fit(key):

@@ -20,7 +20,7 @@ import asvi
 from asvi.families.substitutions import substitution_of
 from benchmarks.harness import save, table, train
 
-SEEDS, STEPS, DRAWS = 10, 8000, 8
+SEEDS, STEPS, DRAWS = 10, 5000, 8
 
 
 def _zeros(x):

@@ -14,7 +14,7 @@ import jax
 import pytest
 from hypothesis import settings
 
-settings.register_profile("asvi", deadline=None, max_examples=8, derandomize=True, database=None)
+settings.register_profile("asvi", deadline=None, max_examples=5, derandomize=True, database=None)
 settings.load_profile("asvi")
 
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any
 
 import jax
@@ -176,7 +177,8 @@ class AutoASVI(AutoGuide):
 
     def _check_input(self, program: Program, args: tuple, kwargs: dict[str, Any]) -> None:
         """Run the model at its prior's centre and at a draw; look at every number that is known."""
-        center = survey(self.model, args, kwargs, "prior_mean")
+        proper = partial(check_distribution, edge_is_fine=True)
+        center = survey(self.model, args, kwargs, "prior_mean", proper)
         draw = survey(self.model, args, kwargs, "prior_draw")
 
         def look(key: jax.Array):
@@ -198,7 +200,7 @@ class AutoASVI(AutoGuide):
                 continue
             if center.trace[name]["is_observed"]:
                 check_observed(name, {**center.trace[name], "fn": fn, "value": values[name]})
-            check_distribution(name, fn, edge_is_fine=True)
+            proper(name, fn)
             check_distribution(name, at_draw[name], edge_is_fine=True, only_finite=True)
         latent = {site.address for site in program.latent}
         priors = {address: fn for address, fn in priors.items() if address in latent}

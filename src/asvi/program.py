@@ -117,7 +117,7 @@ class Program:
     @classmethod
     def of(cls, model: Callable, *args: Any, **kwargs: Any) -> Program:
         """Look at ``model(*args, **kwargs)`` without running it on numbers."""
-        run = survey(model, args, kwargs, check=True)
+        run = survey(model, args, kwargs, check=check_distribution)
         key = jax.random.key(0)
         try:
             abstract, values = jax.eval_shape(run, key)
@@ -222,7 +222,7 @@ class Survey(Interpretation):
 
     both_branches = True
 
-    def __init__(self, model: Callable, start: Start, check: bool):
+    def __init__(self, model: Callable, start: Start, check: Callable | None):
         super().__init__(model)
         self.start, self.check = start, check
         self.sites: dict[str, Callable[[Distribution], Site]] = {}
@@ -248,8 +248,8 @@ class Survey(Interpretation):
             kind = "factor"
         else:
             kind = "observed" if msg["is_observed"] else "latent"
-            if self.check:
-                check_distribution(name, fn)
+            if self.check is not None:
+                self.check(name, fn)
         lengths = tuple(
             self._lengths[path[:end]]
             for end in range(1, len(path) + 1)
@@ -279,14 +279,14 @@ def survey(
     args: tuple,
     kwargs: dict[str, Any],
     start: Start = "prior_draw",
-    check: bool = False,
+    check: Callable[[str, Distribution], None] | None = None,
 ) -> Callable[..., tuple[dict[str, Distribution], dict[str, Any]]]:
     """A function ``run(key, values=None)`` giving each site's distribution and value.
 
     Distributions are keyed by address, values by name; sites in scans have the steps as leading
     axes of their arrays. ``run.survey`` is what the last run noted; ``run.trace`` its messages.
-    The function has no other side effects and can be traced or compiled. With ``check``, numbers
-    that are already known (constants of the model) are checked as they are met.
+    The function has no other side effects and can be traced or compiled. ``check(name, fn)`` is
+    called at each site as it is met.
     """
 
     def run(key: jax.Array, values: dict[str, Any] | None = None):
