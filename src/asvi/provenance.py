@@ -66,12 +66,13 @@ def _call_or_union(eqn, names: list[Names]) -> list[Names]:
 
 
 def _scan(eqn, names: list[Names]) -> list[Names]:
-    body, consts, carry = (
-        _open(eqn.params["jaxpr"]),
-        eqn.params["num_consts"],
-        eqn.params["num_carry"],
-    )
-    state, scanned = names[consts : consts + carry], names[consts + carry :]
+    # How a scan stores its counts differs between versions of JAX; the shapes tell them as well:
+    # a body sees scanned inputs and gives scanned outputs with one axis less.
+    body = _open(eqn.params["jaxpr"])
+    carry = sum(a.aval.ndim == b.aval.ndim for a, b in zip(eqn.outvars, body.outvars, strict=True))
+    whole = sum(a.aval.ndim == b.aval.ndim for a, b in zip(eqn.invars, body.invars, strict=True))
+    consts = whole - carry
+    state, scanned = names[consts:whole], names[whole:]
     while True:
         out = _through(body, [*names[:consts], *state, *scanned])
         grown = [old | new for old, new in zip(state, out[:carry], strict=True)]
