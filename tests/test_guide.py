@@ -9,9 +9,11 @@ import numpyro
 import numpyro.distributions as dist
 import optax
 import pytest
+from flax import linen as nn
 from helpers import fit, params_of
 from jax.example_libraries import stax
 from numpyro import handlers
+from numpyro.contrib.module import flax_module, random_flax_module
 from numpyro.distributions import constraints
 from numpyro.infer import SVI, Predictive
 from numpyro.infer.reparam import LocScaleReparam
@@ -304,6 +306,37 @@ def test_parameters_and_modules_of_the_model_are_learned_jointly(key):
     _, result = fit(model, x, y, steps=1500, lr=5e-2)
     assert float(result.params["net$params"][0][0, 0]) == pytest.approx(2.0, abs=0.05)
     assert float(result.params["noise"]) < 0.2
+
+
+def test_networks_with_state_and_with_priors(key):
+    class Net(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            x = nn.BatchNorm(use_running_average=False)(nn.Dense(4)(x))
+            return nn.Dense(1)(nn.tanh(x))[:, 0]
+
+    x = jnp.linspace(-1.0, 1.0, 20)[:, None]
+    y = 2.0 * x[:, 0] + 1.0
+
+    def with_state(x, y):
+        net = flax_module("net", Net(), input_shape=(1, 1), mutable=["batch_stats"])
+        offset = numpyro.sample("offset", dist.Normal(0.0, 1.0))
+        with numpyro.plate("n", len(x)):
+            numpyro.sample("y", dist.Normal(net(x) + offset, 0.3), obs=y)
+
+    _, result = fit(with_state, x, y, steps=300, draws=1)
+    assert result.losses[-20:].mean() < result.losses[:20].mean()
+    mean = result.state.mutable_state["net$state"]["batch_stats"]["BatchNorm_0"]["mean"]
+    assert float(jnp.abs(mean).max()) > 0.0  # the running mean moved
+
+    def with_priors(x, y):
+        net = random_flax_module("net", nn.Dense(1), dist.Normal(0.0, 2.0), input_shape=(1,))
+        with numpyro.plate("n", len(x)):
+            numpyro.sample("y", dist.Normal(net(x)[:, 0], 0.3), obs=y)
+
+    guide, result = fit(with_priors, x, y, steps=600)
+    draws = guide.sample_posterior(key, result.params, sample_shape=(500,))
+    assert float(draws["net/kernel"].mean()) == pytest.approx(2.0, abs=0.15)
 
 
 @pytest.mark.parametrize("x64", [False, True])

@@ -6,8 +6,10 @@ from typing import Any
 
 import jax
 import numpyro
+from numpyro import handlers
+from numpyro.primitives import _PYRO_STACK, apply_stack
 
-from asvi.bodies import outer_handlers
+from asvi.bodies import handler_stack, outer_handlers
 from asvi.errors import ModelError, SiteError
 from asvi.families import Parameter
 from asvi.interpretation import Interpretation
@@ -61,9 +63,23 @@ class SurrogateReading(Interpretation):
     def visit_other(self, msg: dict[str, Any]) -> None:
         if msg["type"] == "plate":
             self._plate_sizes[msg["name"]] = msg["args"][0]
+        elif msg["type"] in ("param", "mutable"):
+            self._borrow(msg)
         elif msg["type"] == "deterministic" and self.frame.is_root:
             self.deterministic[msg["name"]] = msg["value"]
             msg["stop"] = True
+
+    def _borrow(self, msg: dict[str, Any]) -> None:
+        """Take the value of a parameter or state of the model's own without declaring it.
+
+        They are the model's to declare: a guide that declared a network's parameters, but not its
+        state, would leave the model with half of it.
+        """
+        outside = _PYRO_STACK[: _PYRO_STACK.index(self)]
+        asked = {**msg, "kwargs": dict(msg["kwargs"])}
+        with handler_stack([h for h in outside if not isinstance(h, handlers.trace)]):
+            apply_stack(asked)
+        msg["value"], msg["stop"] = asked["value"], True
 
     def reports(self, msg: dict[str, Any]) -> bool:
         return msg["type"] != "sample" or msg["name"] not in self.observed
