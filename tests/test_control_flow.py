@@ -159,6 +159,29 @@ def test_smoothing_optimum_of_a_linear_gaussian_chain_is_in_the_family(length, k
     assert float(elbo) == pytest.approx(exact, abs=1e-3)
 
 
+def test_filtering_optimum_of_a_linear_gaussian_chain_is_in_the_family(key):
+    """With λ = 1 - gain and α = y_t, x_t given x_{t-1} is the exact filtering conditional.
+
+    Then p(x, y) / q(x) is the product of the predictive densities of y_t given x_{t-1}, whatever x.
+    """
+    innovation, noise = 0.5, 0.3
+    gain = innovation**2 / (innovation**2 + noise**2)
+    guide = asvi.AutoASVI(scanned)
+    guide._setup_prototype(Y)
+    ones = jnp.ones(len(Y))
+    params = {
+        "auto/x/loc/prior_weight": (1 - gain) * ones,
+        "auto/x/loc/data_term": Y,
+        "auto/x/scale/prior_weight": 0 * ones,
+        "auto/x/scale/data_term": jnp.sqrt(gain) * noise * ones,
+    }
+    x = jax.random.normal(key, Y.shape)
+    before = 0.9 * jnp.concatenate([jnp.zeros(1), x[:-1]])
+    predictive = dist.Normal(before, (innovation**2 + noise**2) ** 0.5).log_prob(Y).sum()
+    ratio = log_ratio(scanned, guide, {"x": x}, Y)(params)
+    assert float(ratio) == pytest.approx(float(predictive), abs=1e-9)
+
+
 def test_nested_scan_with_plated_states_and_pytree_carries(key):
     y = jax.random.normal(key, (3, 4, 2))
 

@@ -6,10 +6,24 @@ import re
 from pathlib import Path
 
 import matplotlib
+import numpyro.distributions as dist
 import pytest
 
+from asvi.families.parameters import is_registered
+
 ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def test_the_readme_counts_what_the_registry_holds():
+    classes = [getattr(dist, name) for name in dist.__all__]
+    kinds = [is_registered(cls) for cls in classes if isinstance(cls, type)]
+    words = re.search(r"(\d+) of NumPyro's distribution classes(?s:.*?)the other (\d+)", README)
+    assert words is not None
+    # Newer releases of NumPyro may have more; the page speaks of the one that it was made with.
+    assert int(words[1]) <= kinds.count("supported")
+    assert int(words[2]) == kinds.count("refused")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
