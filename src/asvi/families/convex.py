@@ -58,8 +58,9 @@ class ConvexUpdate(Family):
     λ is elementwise where the domain is a product of intervals, and one number per event where it
     is convex but not a product (simplex, ordered vectors, positive-definite matrices, ...).
 
-    :param initial_prior_weight: λ at the start. Near 1 the guide starts as the prior, which is
-        always finite and keeps chains in their basin; see ``docs/start.md``.
+    :param initial_prior_weight: λ at the start of sites that have parents. Near 1 the guide starts
+        as the prior, which is always finite and keeps chains in their basin. Sites without parents
+        start at 0.5: they lose nothing, and their α moves sooner. See ``docs/start.md``.
     :param start: where α starts: ``"prior_mean"``, the parameters that the prior's centre gives
         (deterministic); ``"prior_draw"``, those of one draw from the prior; ``"random"``, standard
         normal in unconstrained space.
@@ -104,6 +105,7 @@ class ConvexUpdate(Family):
         declared = {}
         for name, (leaf, term) in data_terms(self, site).items():
             shape = prior_weight_shape(leaf.constraint, term.shape)
+            # Without parents θ is constant and α starts there: any λ starts at the prior.
             weight = jnp.asarray(self.initial_prior_weight if site.parents else 0.5)
             declared[f"{name}/prior_weight"] = Parameter(
                 shape,
