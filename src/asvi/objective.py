@@ -170,10 +170,15 @@ def _divergence(drawn: dict[str, Any], met: dict[str, Any]) -> jax.Array | None:
 
 def _closed_form(q: Distribution, p: Distribution) -> jax.Array | None:
     if isinstance(q, Stacked) and isinstance(p, Stacked):
-        try:
-            return jax.vmap(lambda a, b: _required(_closed_form(a, b)))(q.step_dist, p.step_dist)
-        except NotImplementedError:
-            return None
+        known = []
+
+        def one_step(q: Distribution, p: Distribution) -> jax.Array:
+            divergence = _closed_form(q, p)
+            known.append(divergence is not None)
+            return jnp.zeros(()) if divergence is None else divergence
+
+        divergences = jax.vmap(one_step)(q.step_dist, p.step_dist)
+        return divergences if known[-1] else None
     if type(q) is LogNormal and type(p) is LogNormal:  # the divergence ignores bijections
         return _closed_form(q.base_dist, p.base_dist)
     if isinstance(q, Kumaraswamy):  # NumPyro's is a truncated series
@@ -182,12 +187,6 @@ def _closed_form(q: Distribution, p: Distribution) -> jax.Array | None:
         return kl_divergence(q, p)
     except NotImplementedError:
         return None
-
-
-def _required(divergence: jax.Array | None) -> jax.Array:
-    if divergence is None:
-        raise NotImplementedError
-    return divergence
 
 
 def _check_reparameterized(name: str, fn: Distribution) -> None:
