@@ -42,8 +42,7 @@ class BodyValues:
     """Values that ``condition``, ``substitute`` and ``replay`` provide to a body, step by step.
 
     A value with one axis more than its site, of the scan's length, holds one entry a step. Such
-    values become scanned inputs. (Indexing them inside the body, as the stock handlers do, makes
-    the backward pass quadratic in the length.)
+    values become scanned inputs, which also keeps them in order under ``reverse=True``.
     """
 
     def __init__(self, inside: list[Messenger], outside: list[tuple[str, Any]], length: int | None):
