@@ -5,11 +5,28 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import optax
+from numpyro.contrib.control_flow import scan
 from numpyro.handlers import seed, trace
 from numpyro.infer import SVI
 
 import asvi
+
+
+def random_walk(innovation, noise, reverse=False):
+    """A model: a Gaussian random walk from 0 under ``scan``, seen through Gaussian noise."""
+
+    def model(y):
+        def step(x, y_t):
+            x = numpyro.sample("x", dist.Normal(x, innovation))
+            numpyro.sample("y", dist.Normal(x, noise), obs=y_t)
+            return x, None
+
+        scan(step, 0.0, y, reverse=reverse)
+
+    return model
 
 
 def params_of(guide, *args, **kwargs):

@@ -9,7 +9,7 @@ import numpyro
 import numpyro.distributions as dist
 import optax
 import pytest
-from helpers import analytic_params, fit, log_evidence_of_chain, params_of
+from helpers import analytic_params, fit, log_evidence_of_chain, params_of, random_walk
 from numpyro.contrib.control_flow import cond, scan
 from numpyro.handlers import mask, seed, trace
 from numpyro.infer import SVI, Predictive, Trace_ELBO
@@ -143,14 +143,7 @@ def test_smoothing_optimum_of_a_linear_gaussian_chain_is_in_the_family(length, k
     """At the closed-form smoothing parameters the ELBO is the exact log evidence."""
     y = jnp.asarray(np.random.default_rng(length).normal(size=length).cumsum() * 0.1)
 
-    def model(y):
-        def step(x, y_t):
-            x = numpyro.sample("x", dist.Normal(x, 0.1))
-            numpyro.sample("y", dist.Normal(x, 0.15), obs=y_t)
-            return x, None
-
-        scan(step, 0.0, y)
-
+    model = random_walk(0.1, 0.15)
     guide = asvi.AutoASVI(model)
     guide._setup_prototype(y)
     params = analytic_params(np.asarray(y), innovation=0.1, noise=0.15)
@@ -300,13 +293,7 @@ def test_cond_inside_scan(key):
 def test_reversed_scan_is_replayed_in_order(key):
     """`asvi.ELBO` itself is right under reverse=True, with a guide of the user's own."""
 
-    def model(y):
-        def step(x, y_t):
-            x = numpyro.sample("x", dist.Normal(x, 0.5))
-            numpyro.sample("y", dist.Normal(x, 0.3), obs=y_t)
-            return x, None
-
-        scan(step, 0.0, y, reverse=True)
+    model = random_walk(0.5, 0.3, reverse=True)
 
     def guide(y):
         with numpyro.plate("t", len(y)):

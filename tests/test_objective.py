@@ -8,7 +8,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from helpers import analytic_params, fit, params_of
+from helpers import analytic_params, fit, params_of, random_walk
 from numpyro.contrib.control_flow import scan
 from numpyro.infer import Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
@@ -87,14 +87,7 @@ def test_plain_gradient_agrees_with_finite_differences(key):
 
 
 def test_path_gradient_vanishes_at_the_exact_posterior(key):
-    def walk(y):
-        def step(x, y_t):
-            x = numpyro.sample("x", dist.Normal(x, 0.1))
-            numpyro.sample("y", dist.Normal(x, 0.15), obs=y_t)
-            return x, None
-
-        scan(step, 0.0, y)
-
+    walk = random_walk(0.1, 0.15)
     y = jnp.asarray(np.random.default_rng(0).normal(size=20).cumsum() * 0.1)
     guide = asvi.AutoASVI(walk)
     guide._setup_prototype(y)

@@ -161,7 +161,7 @@ class AutoASVI(AutoGuide):
         family_of = {site.address: self._choose(site) for site in program.latent}
         self._check_patterns(program)
         declared, surrogates = {}, {}
-        for site in map(program._with_parents, program.latent):
+        for site in map(program.with_parents, program.latent):
             family = family_of[site.address]
             declared[site.address] = family.declare(site)
             surrogates[site.address] = _abstract_surrogate(family, site, declared[site.address])

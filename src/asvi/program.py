@@ -160,11 +160,12 @@ class Program:
     def __getitem__(self, name: str) -> Site:
         for site in self.sites:
             if name in (site.name, site.address):
-                return self._with_parents(site)
+                return self.with_parents(site)
         known = ", ".join(site.name for site in self.sites)
         raise KeyError(f"no site {name!r}; the sites are {known}")
 
-    def _with_parents(self, site: Site) -> Site:
+    def with_parents(self, site: Site) -> Site:
+        """``site`` with its parents filled in (finding them takes a second look at the model)."""
         values = {key: getattr(site, key) for key in site.__dataclass_fields__}
         return Site(**{**values, "parents": self.parents[site.address]})
 
