@@ -9,10 +9,10 @@ The names, by stage of the pipeline ``model → program → family → guide →
 - :class:`ELBO`: the loss.
 """
 
-from asvi import families
+from asvi import families, tasks
 from asvi.errors import AsviError, FamilyError, LossError, ModelError, SiteError
 from asvi.families import register_parameters, register_substitution
-from asvi.guide import AutoASVI
+from asvi.guide import AutoASVI, autoguide
 from asvi.objective import ELBO
 from asvi.program import Program, Site
 
@@ -28,7 +28,9 @@ __all__ = [
     "Program",
     "Site",
     "SiteError",
+    "autoguide",
     "families",
     "register_parameters",
     "register_substitution",
+    "tasks",
 ]

@@ -34,13 +34,34 @@ from numpyro.util import not_jax_tracer
 from asvi.advice import hint_at_scan, refuse_reversed_scans, warn_of_jumps
 from asvi.checks import check_distribution, check_observed
 from asvi.errors import FamilyError
-from asvi.families import ConvexUpdate, Family, Parameter
+from asvi.families import ConvexUpdate, Family, Parameter, WholeFamily
 from asvi.losses import check_loss
 from asvi.program import Program, Site, survey
 from asvi.reading import SurrogateReading
 from asvi.stacked import over_steps
 
-__all__ = ["AutoASVI"]
+__all__ = ["AutoASVI", "autoguide"]
+
+
+def autoguide(
+    model: Callable,
+    *,
+    family: Family | WholeFamily | Mapping[str, Family] | None = None,
+    prefix: str = "auto",
+) -> AutoGuide:
+    """The guide of any family: :class:`AutoASVI` for families of sites, or a joint one.
+
+    >>> import numpyro, numpyro.distributions as dist
+    >>> from asvi.families import ConvexUpdate, MultivariateNormal
+    >>> model = lambda: numpyro.sample("x", dist.Normal(0.0, 1.0))
+    >>> type(autoguide(model, family=ConvexUpdate())).__name__
+    'AutoASVI'
+    >>> type(autoguide(model, family=MultivariateNormal())).__name__
+    'AutoMultivariateNormal'
+    """
+    if isinstance(family, WholeFamily):
+        return family.guide(model, prefix)
+    return AutoASVI(model, family=family, prefix=prefix)
 
 
 class AutoASVI(AutoGuide):
@@ -262,6 +283,11 @@ def _as_patterns(family: Family | Mapping[str, Family] | None) -> dict[str, Fami
         return {"*": family}
     if isinstance(family, Mapping) and all(isinstance(f, Family) for f in family.values()):
         return dict(family)
+    if isinstance(family, WholeFamily):
+        raise FamilyError(
+            f"{type(family).__name__} is a family of the whole model, not of its sites.\n"
+            f"Write asvi.autoguide(model, family={family!r})."
+        )
     raise FamilyError(
         f"family={family!r} is neither a family nor a dict of them.\n"
         "Write family=asvi.families.MeanField(), or family={'theta*': asvi.families.MeanField()}."

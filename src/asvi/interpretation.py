@@ -39,6 +39,7 @@ from numpyro.contrib.control_flow.scan import scan_wrapper
 from numpyro.ops.pytree import PytreeTrace
 from numpyro.primitives import _PYRO_STACK, Messenger, apply_stack
 
+from asvi import hoisting
 from asvi.bodies import BodyValues, handler_stack, outer_handlers
 from asvi.errors import SiteError, name_used_twice
 from asvi.stacked import Evaluated, Stacked
@@ -190,15 +191,17 @@ class Interpretation(Messenger):
         statics: dict[str, dict[str, Any]] = {}
 
         def body(carry, step):
-            key, x, threaded, sliced, i = step
+            key, (x, threaded, sliced, i) = step
             with self._inside(path, threaded, values.handlers(self, key, sliced, i)) as frame:
                 carry, y = f(carry, x)
             statics.clear()
             statics.update(frame.records)
             return carry, (y, frame.collect())
 
-        inputs = (keys, xs, self.thread(path, length, reverse), values.sliced, index)
-        carry, (ys, (arrays, extras)) = lax.scan(body, init, inputs, length=length, reverse=reverse)
+        inputs = (xs, self.thread(path, length, reverse), values.sliced, index)
+        carry, (ys, (arrays, extras)) = hoisting.scan(
+            body, init, keys, inputs, length=length, reverse=reverse
+        )
         self.frame.extras.update(extras)
         for name, static in statics.items():
             site = {**static, "scale": None, "intermediates": None, **arrays[name]}

@@ -2,16 +2,23 @@
 
 from asvi.families import catalogue, wrappers  # noqa: F401  (they fill the registry)
 from asvi.families.base import Family, Parameter
+from asvi.families.chains import AR1, LinearCoupling
 from asvi.families.convex import ConvexUpdate
 from asvi.families.mean_field import MeanField
 from asvi.families.parameters import decompose, register_parameters
 from asvi.families.substitutions import register_substitution
+from asvi.families.whole import InverseAutoregressiveFlow, MultivariateNormal, WholeFamily
 
 __all__ = [
+    "AR1",
     "ConvexUpdate",
     "Family",
+    "InverseAutoregressiveFlow",
+    "LinearCoupling",
     "MeanField",
+    "MultivariateNormal",
     "Parameter",
+    "WholeFamily",
     "decompose",
     "register_parameters",
     "register_substitution",

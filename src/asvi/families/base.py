@@ -36,7 +36,7 @@ from numpyro.distributions import Distribution, biject_to, constraints
 
 from asvi.program import Site
 
-__all__ = ["Family", "Parameter", "inside"]
+__all__ = ["Comparable", "Family", "Parameter", "inside"]
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,20 @@ class Parameter:
     initial: Callable[[jax.Array, Distribution], jax.Array] | None = None
 
 
-class Family(ABC):
+class Comparable:
+    """Shown and compared by its settings."""
+
+    def __repr__(self) -> str:
+        settings = ", ".join(f"{key.lstrip('_')}={value!r}" for key, value in vars(self).items())
+        return f"{type(self).__name__}({settings})"
+
+    def __eq__(self, other: Any) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Family(Comparable, ABC):
     """Turns prior sites into surrogate sites; see the module's text for how to write one."""
 
     @abstractmethod
@@ -66,15 +79,6 @@ class Family(ABC):
         self, prior: Distribution, parameters: dict[str, jax.Array], site: Site
     ) -> Distribution:
         """The surrogate of ``prior``, with the same batch shape, event shape and support."""
-
-    def __repr__(self) -> str:
-        settings = ", ".join(f"{key.lstrip('_')}={value!r}" for key, value in vars(self).items())
-        return f"{type(self).__name__}({settings})"
-
-    def __eq__(self, other: Any) -> bool:
-        return type(self) is type(other) and vars(self) == vars(other)
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 def inside(value: jax.Array, constraint: constraints.Constraint) -> jax.Array:

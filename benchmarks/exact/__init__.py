@@ -1,0 +1,1 @@
+"""Takes the embedded tasks; gives their log evidence and posterior moments without any guide."""

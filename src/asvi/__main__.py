@@ -1,0 +1,6 @@
+"""Takes a command line; ``python -m asvi`` is the ``asvi`` command."""
+
+from asvi.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""Takes a command line; gives tables of tasks and benchmarks: ``asvi tasks``, ``asvi bench``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markdown import Markdown
+from rich.table import Table
+
+from asvi import tasks
+from asvi.errors import AsviError
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Structured variational inference.")
+bench = typer.Typer(no_args_is_help=True, help="The paper's tables, run again.")
+app.add_typer(bench, name="bench")
+
+
+@app.command("tasks")
+def list_tasks() -> None:
+    """The embedded tasks and their exact log evidence."""
+    table = Table("task", "log evidence", "error", "method", "what")
+    for name in tasks.names():
+        task = tasks.get(name)
+        table.add_row(
+            name,
+            f"{task.log_evidence:.4f}",
+            f"{task.log_evidence_error:.0e}",
+            task.log_evidence_method,
+            task.description,
+        )
+    Console().print(table)
+
+
+Protocols = Annotated[str, typer.Option("--protocol", help="paper: as published.")]
+Names = Annotated[str, typer.Option(help="Comma-separated names; all by default.")]
+Count = Annotated[int | None, typer.Option(min=1, help="Overrides the protocol.")]
+Out = Annotated[Path, typer.Option(help="Results folder; a run goes on from what it holds.")]
+
+
+@bench.command("table1")
+def bench_table1(
+    protocol: Protocols = "paper",
+    task_names: Annotated[str, typer.Option("--tasks", help="Comma-separated; all if empty.")] = "",
+    families: Names = "",
+    seeds: Count = None,
+    steps: Count = None,
+    out: Out = Path("out/bench"),
+) -> None:
+    """Negative ELBO of every family on every task, and its gap to the exact evidence."""
+    _bench("table1", protocol, task_names, families, seeds, steps, out)
+
+
+@bench.command("table2")
+def bench_table2(
+    protocol: Protocols = "paper",
+    task_names: Annotated[str, typer.Option("--tasks", help="Comma-separated; all if empty.")] = "",
+    families: Names = "",
+    seeds: Count = None,
+    steps: Count = None,
+    out: Out = Path("out/bench"),
+) -> None:
+    """Errors of posterior means and standard deviations, from the same cells as table1."""
+    _bench("table2", protocol, task_names, families, seeds, steps, out)
+
+
+def _bench(kind, protocol, task_names, families, seeds, steps, out) -> None:
+    from asvi.bench.protocol import Protocol, known
+    from asvi.bench.report import write_report
+    from asvi.bench.run import run_cells
+
+    known("protocol", protocol, ("paper",))
+    chosen = {k: v for k, v in {"seeds": seeds, "steps": steps}.items() if v is not None}
+    cells = run_cells(
+        out, Protocol(protocol, **chosen), _split(task_names), _split(families)
+    )
+    text = write_report(kind, cells, out)
+    Console().print(Markdown(text.replace("<br>", "; ")))
+    Console().print(f"wrote {out}/{kind}.json, {out}/{kind}.md")
+
+
+def _split(names: str) -> list[str] | None:
+    return [name.strip() for name in names.split(",") if name.strip()] or None
+
+
+def main() -> None:
+    """The console script: our errors are told, not traced."""
+    try:
+        app(standalone_mode=True)
+    except AsviError as error:
+        Console(stderr=True).print(f"[red]{type(error).__name__}[/red]: {error}", highlight=False)
+        raise SystemExit(2) from None
+
+
+if __name__ == "__main__":
+    main()
