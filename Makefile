@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 JOBS ?= 2
 
-.PHONY: setup demo test check bench docs clean
+.PHONY: setup demo test test-all check bench docs clean
 
 setup: $(STAMP)
 
@@ -21,6 +21,9 @@ demo: setup
 	$(BIN)/python examples/eight_schools.py
 
 test: setup
+	$(BIN)/python -m pytest -n $(JOBS) -m "not slow"
+
+test-all: setup
 	$(BIN)/python -m pytest -n $(JOBS)
 
 check: setup

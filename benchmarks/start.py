@@ -13,7 +13,7 @@ import optax
 from numpyro.infer import SVI
 
 import asvi
-from asvi.families import ConvexUpdate, convex
+from asvi.families import ConvexUpdate
 from benchmarks.harness import save, table
 from benchmarks.models import lorenz, lorenz_data
 
@@ -38,16 +38,13 @@ def final_elbos(family: ConvexUpdate, ys: jax.Array, mask: jax.Array) -> np.ndar
 def main() -> None:
     data = [lorenz_data(number) for number in range(SERIES)]
     ys, mask = jnp.stack([y for y, _ in data]), data[0][1]
-    constraint, usual = type(convex.prior_weight), convex.prior_weight.gain
     found = {}
     for weight in (0.5, 0.9, 0.98, 0.99, 0.999, 0.9999):
         for start in ("prior_mean", "prior_draw", "random"):
             for gain in (1.0, 4.0) if start == "prior_mean" else (4.0,):
-                constraint.gain = gain
-                family = ConvexUpdate(initial_prior_weight=weight, start=start)
+                family = ConvexUpdate(initial_prior_weight=weight, start=start, gate_gain=gain)
                 found[weight, start, gain] = final_elbos(family, ys, mask)
                 print(weight, start, gain, np.round(found[weight, start, gain], 1), flush=True)
-    constraint.gain = usual
     best = np.max([e[np.newaxis] for e in found.values()], axis=0)[0]
     rows = [
         {

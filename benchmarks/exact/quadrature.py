@@ -45,9 +45,7 @@ def integrate(
     weight = np.exp(log_joint - log_joint.max())
     weight /= weight.sum()
     mean = {k: np.tensordot(weight, v, 1) for k, v in means.items()}
-    variance = {
-        k: np.tensordot(weight, variances[k] + (means[k] - mean[k]) ** 2, 1) for k in means
-    }
+    variance = {k: np.tensordot(weight, variances[k] + (means[k] - mean[k]) ** 2, 1) for k in means}
     edges = [np.isin(np.arange(n), (0, n - 1)) for n in shape]
     at_edge = np.zeros(shape, bool)
     for axis, edge in enumerate(edges):

@@ -13,7 +13,9 @@ from rich.table import Table
 from asvi import tasks
 from asvi.errors import AsviError
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Structured variational inference.")
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="Structured variational inference."
+)
 bench = typer.Typer(no_args_is_help=True, help="The paper's tables, run again.")
 app.add_typer(bench, name="bench")
 
@@ -73,9 +75,7 @@ def _bench(kind, protocol, task_names, families, seeds, steps, out) -> None:
 
     known("protocol", protocol, ("paper",))
     chosen = {k: v for k, v in {"seeds": seeds, "steps": steps}.items() if v is not None}
-    cells = run_cells(
-        out, Protocol(protocol, **chosen), _split(task_names), _split(families)
-    )
+    cells = run_cells(out, Protocol(protocol, **chosen), _split(task_names), _split(families))
     text = write_report(kind, cells, out)
     Console().print(Markdown(text.replace("<br>", "; ")))
     Console().print(f"wrote {out}/{kind}.json, {out}/{kind}.md")

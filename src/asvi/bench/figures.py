@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from asvi import tasks
 from asvi.bench.protocol import COLUMNS
 
-__all__ = ["loss_curves", "lorenz_picture"]
+__all__ = ["lorenz_picture", "loss_curves"]
 
 Cells = dict[tuple[str, str], dict[str, Any]]
 

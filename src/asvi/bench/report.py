@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from asvi.bench.figures import loss_curves, lorenz_picture
+from asvi.bench.figures import lorenz_picture, loss_curves
 from asvi.bench.store import write_whole
 from asvi.bench.tables import table1, table2, to_markdown
 

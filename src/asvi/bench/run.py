@@ -71,7 +71,8 @@ def run_cells(
             elbos = cell["neg_elbo"]
             console.print(
                 f"{task.name} × {family}: -ELBO {elbos.mean():.3f} ± {elbos.std(ddof=1):.3f}, "
-                f"{cell['compile_seconds']:.0f} s to compile, {cell['train_seconds']:.0f} s to train",
+                f"{cell['compile_seconds']:.0f} s to compile, "
+                f"{cell['train_seconds']:.0f} s to train",
                 highlight=False,
             )
     found = store.load_all()

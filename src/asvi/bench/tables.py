@@ -85,7 +85,9 @@ def _show_elbo(row: dict[str, Any]) -> str:
         return "all seeds failed"
     spread = f" ± {row['sd']:.2f}" if row["sd"] is not None else ""
     failed = f", {row['failed_seeds']} seeds failed" if row["failed_seeds"] else ""
-    printed = f"<br>paper {row['paper']:g} ± {row['paper_sd']:g}" if row["paper"] is not None else ""
+    printed = (
+        f"<br>paper {row['paper']:g} ± {row['paper_sd']:g}" if row["paper"] is not None else ""
+    )
     star = "" if "cpu" in row["device"].lower() else "\\*"
     return f"**{row['neg_elbo']:.2f}**{spread}{star} (gap {row['gap']:.2f}{failed}){printed}"
 

@@ -66,7 +66,9 @@ def train_cell(
     train_seconds = time.perf_counter() - begin
 
     params = svi.get_params(state)
-    judged = _judge(task, guide, args, params, jax.random.split(judge_key, protocol.seeds), protocol)
+    judged = _judge(
+        task, guide, args, params, jax.random.split(judge_key, protocol.seeds), protocol
+    )
     done = (protocol.steps // chunk) * chunk
     return {
         **judged,
@@ -119,7 +121,7 @@ def _judge(task: Task, guide, args, params, keys, protocol: Protocol) -> dict[st
     for draws in (few, many):
         mean, sd = jax.jit(
             # One restart after the other: ten thousand draws of each at once would need memory.
-            lambda p, k, draws=draws: jax.lax.map(lambda pk: moments(*pk, draws), (p, k))
+            lambda p, k, draws=draws: jax.lax.map(lambda pk: moments(pk[0], pk[1], draws), (p, k))
         )(params, keys)
         table[f"mean_error_{draws}"] = _scaled_error(mean, exact.mean, exact.sd)
         table[f"sd_error_{draws}"] = _scaled_error(sd, exact.sd, exact.sd)

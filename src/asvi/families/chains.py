@@ -25,7 +25,9 @@ __all__ = ["AR1", "LinearCoupling", "chains_of"]
 class _ChainFamily(WholeFamily):
     def __init__(self, *, init_scale: float = 0.1):
         if not init_scale > 0:
-            raise FamilyError(f"init_scale must be positive, got {init_scale}; write init_scale=0.1.")
+            raise FamilyError(
+                f"init_scale must be positive, got {init_scale}; write init_scale=0.1."
+            )
         self.init_scale = init_scale
 
     def guide(self, model: Callable, prefix: str = "auto") -> AutoGuide:
@@ -167,7 +169,8 @@ class _AlongChains(Transform):
             np.frombuffer(data, np.dtype(kind)).reshape(shape)
             for shape, data, kind in aux_data[1]["_chains"]
         ]
-        return cls(*params, chains)
+        loc, scale, couplings = params
+        return cls(loc, scale, couplings, chains)
 
     def __eq__(self, other: object) -> bool:
         return self is other

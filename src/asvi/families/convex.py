@@ -20,17 +20,18 @@ from asvi.families.base import Family, Parameter, inside
 from asvi.families.parameters import Leaf, Parameterization, decompose
 from asvi.program import Site
 
-__all__ = ["ConvexUpdate", "data_terms", "mix", "prior_weight_shape"]
+__all__ = ["ConvexUpdate", "PriorWeight", "data_terms", "mix", "prior_weight_shape"]
 
 
-class _PriorWeight(constraints._SingletonConstraint):
+class PriorWeight(constraints.Constraint):
     """The open unit interval, optimised through a steep gate: λ = sigmoid(gain · x).
 
     λ starts near 1, where a plain sigmoid is flat; the gain lets Adam-like optimisers, whose steps
     have a fixed length in x, cross the gate in a few hundred steps.
     """
 
-    gain = 4.0
+    def __init__(self, gain: float = 4.0):
+        self.gain = gain
 
     def __call__(self, x):
         return (x >= 0) & (x <= 1)
@@ -38,11 +39,14 @@ class _PriorWeight(constraints._SingletonConstraint):
     def feasible_like(self, prototype):
         return jnp.full_like(prototype, 0.5)
 
+    def tree_flatten(self):
+        return (), ((), {"gain": self.gain})
 
-prior_weight = _PriorWeight()
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PriorWeight) and self.gain == other.gain
 
 
-@biject_to.register(type(prior_weight))
+@biject_to.register(PriorWeight)
 def _biject_to_prior_weight(constraint):
     return T.ComposeTransform([T.AffineTransform(0.0, constraint.gain), T.SigmoidTransform()])
 
@@ -64,6 +68,9 @@ class ConvexUpdate(Family):
     :param start: where α starts: ``"prior_mean"``, the parameters that the prior's centre gives
         (deterministic); ``"prior_draw"``, those of one draw from the prior; ``"random"``, standard
         normal in unconstrained space.
+    :param gate_gain: steepness of the gate that λ is optimised through, λ = sigmoid(gain · x). A
+        steeper gate moves sooner, and jitters more at a constant learning rate; 1 is the plain
+        sigmoid of the paper.
     :param parameterization: ``"expectation"`` (probabilities, location and scale), ``"logits"`` or
         ``"natural"``.
 
@@ -87,8 +94,11 @@ class ConvexUpdate(Family):
         *,
         initial_prior_weight: float = 0.999,
         start: str = "prior_mean",
+        gate_gain: float = 4.0,
         parameterization: Parameterization = "expectation",
     ):
+        if not gate_gain > 0:
+            raise FamilyError(f"gate_gain must be positive, got {gate_gain}; write gate_gain=4.0.")
         if not 0.0 < initial_prior_weight < 1.0:
             raise FamilyError(
                 f"initial_prior_weight must lie strictly between 0 and 1, got "
@@ -99,6 +109,7 @@ class ConvexUpdate(Family):
         check_choice("parameterization", parameterization, ("expectation", "logits", "natural"))
         self.initial_prior_weight = initial_prior_weight
         self.start = start
+        self.gate_gain = gate_gain
         self.parameterization: Parameterization = parameterization
 
     def declare(self, site: Site) -> dict[str, Parameter]:
@@ -109,7 +120,7 @@ class ConvexUpdate(Family):
             weight = jnp.asarray(self.initial_prior_weight if site.parents else 0.5)
             declared[f"{name}/prior_weight"] = Parameter(
                 shape,
-                prior_weight,
+                PriorWeight(self.gate_gain),
                 lambda _key, _prior, shape=shape, weight=weight: jnp.broadcast_to(weight, shape),
             )
             declared[f"{name}/data_term"] = term

@@ -11,10 +11,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
-from jax.example_libraries import stax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+from numpyro.distributions import Normal, TransformedDistribution
+from numpyro.distributions.flows import InverseAutoregressiveTransform
+from numpyro.distributions.transforms import PermuteTransform
 from numpyro.infer import init_to_uniform
-from numpyro.infer.autoguide import AutoGuide, AutoIAFNormal, AutoMultivariateNormal
+from numpyro.infer.autoguide import AutoContinuous, AutoGuide, AutoMultivariateNormal
 
 from asvi.errors import FamilyError
 from asvi.families.base import Comparable
@@ -32,7 +40,7 @@ class WholeFamily(Comparable, ABC):
 
 def at_zero():
     """Start where every unconstrained number is 0."""
-    return init_to_uniform(radius=0.0)
+    return init_to_uniform(radius=0)
 
 
 class MultivariateNormal(WholeFamily):
@@ -53,7 +61,9 @@ class MultivariateNormal(WholeFamily):
 
     def __init__(self, *, init_scale: float = 0.1):
         if not init_scale > 0:
-            raise FamilyError(f"init_scale must be positive, got {init_scale}; write init_scale=0.1.")
+            raise FamilyError(
+                f"init_scale must be positive, got {init_scale}; write init_scale=0.1."
+            )
         self.init_scale = init_scale
 
     def guide(self, model: Callable, prefix: str = "auto") -> AutoGuide:
@@ -84,11 +94,46 @@ class InverseAutoregressiveFlow(WholeFamily):
         self.hidden, self.flows = hidden, flows
 
     def guide(self, model: Callable, prefix: str = "auto") -> AutoGuide:
-        return AutoIAFNormal(
-            model,
-            prefix=prefix,
-            init_loc_fn=at_zero(),
-            num_flows=self.flows,
-            hidden_dims=[self.hidden, self.hidden],
-            nonlinearity=stax.Tanh,
-        )
+        return _AutoFlow(model, self, prefix)
+
+
+class _AutoFlow(AutoContinuous):
+    """NumPyro's ``AutoIAFNormal`` refuses hidden layers smaller than the latent vector."""
+
+    def __init__(self, model: Callable, family: InverseAutoregressiveFlow, prefix: str):
+        super().__init__(model, prefix=prefix, init_loc_fn=at_zero())
+        self.family = family
+
+    def get_base_dist(self) -> Any:
+        return Normal(jnp.zeros(self.latent_dim), 1.0).to_event(1)
+
+    def _get_posterior(self) -> TransformedDistribution:
+        transforms = []
+        for i in range(self.family.flows):
+            if i > 0:
+                transforms.append(PermuteTransform(jnp.arange(self.latent_dim)[::-1]))
+            transforms.append(InverseAutoregressiveTransform(self._network(i)))
+        return TransformedDistribution(self.get_base_dist(), transforms)
+
+    def _network(self, flow: int) -> Callable[[jax.Array], tuple[jax.Array, jax.Array]]:
+        """A masked network (Germain et al. 2015): output i sees inputs before i alone."""
+        size, hidden = self.latent_dim, self.family.hidden
+        inputs = np.arange(1, size + 1)
+        units = np.ceil(np.linspace(1, max(size - 1, 1), hidden + 2)[1:-1])
+        within = units[:, None] <= units
+        masks = [inputs[:, None] <= units, within, np.tile(units[:, None] < inputs, 2)]
+        layers = []
+        for k, mask in enumerate(masks):
+            name = f"{self.prefix}_flow_{flow}_layer_{k}"
+            start = partial(jax.nn.initializers.glorot_uniform(), shape=mask.shape)
+            weight: Any = numpyro.param(f"{name}_weight", start)
+            bias = numpyro.param(f"{name}_bias", jnp.zeros(mask.shape[1]))
+            layers.append((jnp.asarray(mask, weight.dtype) * weight, bias))
+
+        def apply(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+            (w0, b0), (w1, b1), (w2, b2) = layers
+            out = jnp.tanh(jnp.tanh(x @ w0 + b0) @ w1 + b1) @ w2 + b2
+            shift, log_scale = jnp.split(out, 2, -1)
+            return shift, log_scale
+
+        return apply

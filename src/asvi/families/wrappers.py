@@ -6,6 +6,8 @@ Transformed distributions add their transforms' own parameters, mixtures and gat
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
@@ -74,6 +76,11 @@ def _transformed(d, batch_shape, how):
 # ------------------------------------------------------------------- bounds stay with the model
 
 
+def _present(*names: str) -> list[Any]:
+    """The classes of these names that this version of NumPyro has (some came with 0.22)."""
+    return [getattr(dist, name) for name in names if hasattr(dist, name)]
+
+
 def _bounded(*bounds: str):
     def take_apart(d, batch_shape, how):
         parts = _inner(d.base_dist, batch_shape, how)
@@ -83,9 +90,11 @@ def _bounded(*bounds: str):
     return take_apart
 
 
-_wrapper(dist.LeftTruncatedDistribution, dist.LeftTruncatedGamma)(_bounded("low"))
-_wrapper(dist.RightTruncatedDistribution, dist.RightTruncatedGamma)(_bounded("high"))
-_wrapper(dist.TwoSidedTruncatedDistribution, dist.TwoSidedTruncatedGamma)(_bounded("low", "high"))
+_wrapper(dist.LeftTruncatedDistribution, *_present("LeftTruncatedGamma"))(_bounded("low"))
+_wrapper(dist.RightTruncatedDistribution, *_present("RightTruncatedGamma"))(_bounded("high"))
+_wrapper(dist.TwoSidedTruncatedDistribution, *_present("TwoSidedTruncatedGamma"))(
+    _bounded("low", "high")
+)
 
 
 # -------------------------------------------------------------------------------- gates, mixtures
@@ -107,9 +116,10 @@ def _gated(make=None):
     return take_apart
 
 
-_wrapper(dist.ZeroInflatedProbs, dist.ZeroInflatedLogits)(_gated(dist.ZeroInflatedProbs))
-_wrapper(dist.HurdleProbs, dist.HurdleLogits)(_gated(dist.HurdleProbs))
-_wrapper(dist.ZeroInflatedPoisson, dist.HurdlePoisson, dist.HurdleGamma, dist.HurdleLogNormal)(
+for _kind in ("ZeroInflated", "Hurdle"):
+    for _probs in _present(f"{_kind}Probs"):
+        _wrapper(_probs, *_present(f"{_kind}Logits"))(_gated(_probs))
+_wrapper(dist.ZeroInflatedPoisson, *_present("HurdlePoisson", "HurdleGamma", "HurdleLogNormal"))(
     _gated()
 )
 

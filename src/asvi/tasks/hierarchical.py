@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -33,9 +35,9 @@ def radon(features: jax.Array, county: jax.Array, y: jax.Array) -> None:
     mu = numpyro.sample("mu", dist.Normal(0.0, 1.0))
     tau = numpyro.sample("tau", dist.HalfNormal(1.0))
     with numpyro.plate("county", 85):
-        theta = numpyro.sample("theta", dist.Normal(mu, tau))
+        theta: Any = numpyro.sample("theta", dist.Normal(mu, tau))
     with numpyro.plate("feature", 3):
-        w = numpyro.sample("w", dist.Normal(0.0, 1.0))
+        w: Any = numpyro.sample("w", dist.Normal(0.0, 1.0))
     sigma = numpyro.sample("sigma", dist.HalfNormal(1.0))
     with numpyro.plate("house", len(y)):
         numpyro.sample("y", dist.Normal(features @ w + theta[county], sigma), obs=y)

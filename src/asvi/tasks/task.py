@@ -75,5 +75,6 @@ class Task:
         found, method = exact, exact["method"]
         if "mean" not in exact:
             found, method = read_json("mcmc_moments.json")[self.name], "mcmc"
-        arrays = [{k: np.asarray(v) for k, v in found[stat].items()} for stat in ("mean", "sd")]
-        return Moments(*arrays, method)
+        mean = {site: np.asarray(value) for site, value in found["mean"].items()}
+        sd = {site: np.asarray(value) for site, value in found["sd"].items()}
+        return Moments(mean, sd, method)

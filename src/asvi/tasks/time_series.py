@@ -5,6 +5,8 @@ Both processes run for 30 steps, and steps 10 to 19 are not observed: the guide 
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +20,9 @@ from asvi.tasks.task import Task, read_json
 __all__ = ["TASKS", "lorenz_drift"]
 
 DT = 0.02
-GYM = "Inference Gym (Sountsov, Radul and contributors, 2020), https://pypi.org/project/inference_gym"
+GYM = (
+    "Inference Gym (Sountsov, Radul and contributors, 2020), https://pypi.org/project/inference_gym"
+)
 
 
 # ------------------------------------------------------------------------------------- Brownian
@@ -96,7 +100,7 @@ def _system(y: jax.Array, observed: jax.Array, innovation, noise) -> None:
 
 def lorenz_loop(y: jax.Array, observed: np.ndarray) -> None:
     """`lorenz` as a Python loop."""
-    x = numpyro.sample("x_0", dist.Normal(jnp.zeros(3), 1.0).to_event(1))
+    x: Any = numpyro.sample("x_0", dist.Normal(jnp.zeros(3), 1.0).to_event(1))
     for t in range(len(y)):
         if t > 0:
             moved = dist.Normal(x + DT * lorenz_drift(x), DT**0.5 * 0.1)

@@ -1,0 +1,1 @@
+"""Takes the embedded tasks; gives other libraries' structured guides beside ours."""
