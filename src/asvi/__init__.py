@@ -12,8 +12,10 @@ The names, by stage of the pipeline ``model → program → family → guide →
 from asvi import families, tasks
 from asvi.errors import AsviError, FamilyError, LossError, ModelError, SiteError
 from asvi.families import register_parameters, register_substitution
+from asvi.fit import Fit, fit, load, resume
 from asvi.guide import AutoASVI, autoguide
 from asvi.objective import ELBO
+from asvi.posterior import Posterior
 from asvi.program import Program, Site
 
 __version__ = "0.1.0"
@@ -23,14 +25,19 @@ __all__ = [
     "AsviError",
     "AutoASVI",
     "FamilyError",
+    "Fit",
     "LossError",
     "ModelError",
+    "Posterior",
     "Program",
     "Site",
     "SiteError",
     "autoguide",
     "families",
+    "fit",
+    "load",
     "register_parameters",
     "register_substitution",
+    "resume",
     "tasks",
 ]

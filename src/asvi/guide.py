@@ -176,8 +176,9 @@ class AutoASVI(AutoGuide):
 
     # ---------------------------------------------------------------------------- its set-up
 
-    def _setup_prototype(self, *args: Any, **kwargs: Any) -> None:
-        program = Program.of(self.model, *args, **kwargs)
+    def _setup_prototype(self, *args: Any, check_input: bool = True, **kwargs: Any) -> None:
+        look = Program.of if check_input else Program.unchecked
+        program = look(self.model, *args, **kwargs)
         refuse_reversed_scans(program)
         family_of = {site.address: self._choose(site) for site in program.latent}
         self._check_patterns(program)
@@ -187,7 +188,8 @@ class AutoASVI(AutoGuide):
             declared[site.address] = family.declare(site)
             surrogates[site.address] = _abstract_surrogate(family, site, declared[site.address])
         self._starts.clear()
-        self._check_input(program, args, kwargs)
+        if check_input:
+            self._check_input(program, args, kwargs)
         if all(not_jax_tracer(x) for x in jax.tree.leaves((args, kwargs))):
             self._first_call = (args, kwargs)
         hint_at_scan(program)

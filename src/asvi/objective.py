@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -16,7 +17,7 @@ from asvi.errors import AsviError, SiteError
 from asvi.interpretation import Interpretation
 from asvi.stacked import Stacked
 
-__all__ = ["ELBO"]
+__all__ = ["ELBO", "trace_of"]
 
 Estimator = Literal["plain", "path", "analytic"]
 Trace = dict[str, dict[str, Any]]
@@ -93,19 +94,32 @@ class ELBO(stock.ELBO):
         self, rng_key, param_map, model, guide, *args, **kwargs
     ) -> tuple[dict[str, jax.Array], dict[str, Any]]:
         """One draw's contribution to the ELBO by site, and the model's mutable state."""
+        share = 0.0 if self.estimator == "path" else None
+        return self.mixed_terms(rng_key, param_map, share, model, guide, args, kwargs)
+
+    def mixed_terms(
+        self, rng_key, param_map, score_share, model, guide, args, kwargs
+    ) -> tuple[dict[str, jax.Array], dict[str, Any]]:
+        r"""As :meth:`site_terms`, with a share of the score in the gradient.
+
+        The plain gradient is the path's plus the score :math:`-\nabla_\phi \log q_\phi(x)`, whose
+        mean is zero. ``score_share`` weighs it: 0 is the path estimator, 1 the plain one, and a
+        number that the compiled program takes as input is both. None is plain, at one run of the
+        guide less.
+        """
         model_key, guide_key = jax.random.split(rng_key)
-        drawn = _trace(guide, guide_key, param_map, {}, args, kwargs)
+        drawn = trace_of(guide, guide_key, param_map, {}, args, kwargs)
         latent = _latent(drawn)
         for name, site in latent.items():
             _check_reparameterized(name, site["fn"])
         values = {name: site["value"] for name, site in drawn.items() if _is_random(site)}
-        met = _trace(model, model_key, param_map, values, args, kwargs)
+        met = trace_of(model, model_key, param_map, values, args, kwargs)
         _check_match(met, latent)
 
         densities = latent
-        if self.estimator == "path":
-            fixed = jax.tree.map(jax.lax.stop_gradient, param_map)
-            densities = _latent(_trace(guide, guide_key, fixed, values, args, kwargs))
+        if score_share is not None:
+            fixed = jax.tree.map(partial(_scale_gradient, score_share), param_map)
+            densities = _latent(trace_of(guide, guide_key, fixed, values, args, kwargs))
         terms = {}
         for name, site in met.items():
             if site["type"] == "sample" and name not in latent:
@@ -123,7 +137,13 @@ class ELBO(stock.ELBO):
         return terms, mutable
 
 
-def _trace(program: Callable, key, params, values, args, kwargs) -> Trace:
+def _scale_gradient(share: Any, x: jax.Array) -> jax.Array:
+    """``x``, with its gradient times ``share``."""
+    fixed = jax.lax.stop_gradient(x)
+    return fixed + share * (x - fixed)
+
+
+def trace_of(program: Callable, key, params, values, args, kwargs) -> Trace:
     def parameters(msg):
         return params.get(msg["name"]) if msg["type"] in ("param", "mutable") else None
 

@@ -117,7 +117,18 @@ class Program:
     @classmethod
     def of(cls, model: Callable, *args: Any, **kwargs: Any) -> Program:
         """Look at ``model(*args, **kwargs)`` without running it on numbers."""
-        run = survey(model, args, kwargs, check=check_distribution)
+        return cls._of(model, args, kwargs, check_distribution)
+
+    @classmethod
+    def unchecked(cls, model: Callable, *args: Any, **kwargs: Any) -> Program:
+        """As :meth:`of`, for arguments whose numbers mean nothing, only their shapes."""
+        return cls._of(model, args, kwargs, None)
+
+    @classmethod
+    def _of(
+        cls, model: Callable, args: tuple, kwargs: dict[str, Any], check: Callable | None
+    ) -> Program:
+        run = survey(model, args, kwargs, check=check)
         key = jax.random.key(0)
         try:
             abstract, values = jax.eval_shape(run, key)

@@ -1,0 +1,178 @@
+"""Takes a posterior and its run; gives a Report: numbers on its quality and a verdict in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+
+from asvi.posterior import Posterior
+from asvi.psis import smooth
+
+__all__ = ["Report", "diagnose"]
+
+GOOD, USABLE, BAD = "good", "usable with resampling", "not trustworthy"
+DRAWS = 4000
+
+
+@dataclass(frozen=True)
+class Report:
+    r"""How good a fitted posterior is.
+
+    - ``k_hat``: shape of the tail of the importance ratios p(x, y)/q(x) over the joint draw; below
+      0.7 the guide covers the posterior well enough to be corrected by resampling.
+    - ``k_hat_by_site``: the same from the terms of one site and its children alone: where to look.
+    - ``effective_draws``: of ``draws``, after weighting.
+    - ``shift``: per site, how far the weighted mean lies from the guide's mean, in posterior
+      standard deviations, largest over the site's numbers; ``shift_error`` its standard error.
+    - ``evidence_gain``: nats by which the importance-weighted bound exceeds the ELBO.
+    - ``dependence``: nats of posterior dependence between latent numbers (Gaussian estimate): what
+      mean field would lose at least. None above 300 numbers.
+    - ``skipped``: share of gradients that were not finite.
+    """
+
+    verdict: str
+    advice: str
+    k_hat: float
+    k_hat_by_site: dict[str, float]
+    draws: int
+    effective_draws: float
+    shift: dict[str, float]
+    shift_error: float
+    elbo: float
+    elbo_se: float
+    evidence_gain: float
+    dependence: float | None
+    converged: bool
+    skipped: float
+    reasons: tuple[str, ...] = field(default=())
+
+    @property
+    def ok(self) -> bool:
+        """Whether the posterior, as it is or resampled, can be used."""
+        return self.verdict != BAD
+
+    def __str__(self) -> str:
+        worst = sorted(self.k_hat_by_site.items(), key=lambda kv: -kv[1])[:3]
+        lines = [
+            f"verdict: {self.verdict}",
+            *(f"  - {reason}" for reason in self.reasons),
+            f"next: {self.advice}",
+            f"k-hat {self.k_hat:.2f}, {self.effective_draws:.0f} effective of {self.draws} draws; "
+            "by site: " + ", ".join(f"{name} {value:.2f}" for name, value in worst),
+            f"ELBO {self.elbo:.3f} ± {self.elbo_se:.3f}; importance weighting gains "
+            f"{self.evidence_gain:.3f} nat",
+        ]
+        if self.dependence is not None:
+            lines.append(f"mean field would lose at least {self.dependence:.2f} nat of dependence")
+        lines.append(
+            f"converged: {'yes' if self.converged else 'no'}; gradients skipped: {self.skipped:.2%}"
+        )
+        return "\n".join(lines)
+
+
+def diagnose(posterior: Posterior, run: Any, key: jax.Array | None = None) -> Report:
+    """Judge ``posterior`` by importance weights against the model's own density."""
+    key = jax.random.key(20) if key is None else key
+    problem = posterior.problem
+    found, weights = posterior.importance(key, DRAWS)
+    log_ratios = weights.log_ratios
+    mass = np.exp(weights.log_weights)
+    shift = {}
+    for site in problem.program.latent:
+        x = np.asarray(found[site.name], float).reshape(DRAWS, -1)
+        sd = np.maximum(x.std(0), 1e-12)
+        shift[site.name] = float(np.max(np.abs(mass @ x - x.mean(0)) / sd))
+    error = float(1 / np.sqrt(max(weights.effective_draws, 1.0)))
+    fine = log_ratios[np.isfinite(log_ratios)]
+    gain = float(np.log(np.mean(np.exp(fine - fine.max()))) + fine.max() - fine.mean())
+    by_site = _by_site(posterior, key)
+    skipped = run.skipped_steps / max(1, run.steps * run.info.get("lanes", 1))
+    numbers = {
+        "k_hat": weights.k_hat,
+        "k_hat_by_site": by_site,
+        "draws": DRAWS,
+        "effective_draws": weights.effective_draws,
+        "shift": shift,
+        "shift_error": error,
+        "elbo": run.elbo,
+        "elbo_se": run.elbo_se,
+        "evidence_gain": gain,
+        "dependence": _dependence(problem, found),
+        "converged": run.converged,
+        "skipped": skipped,
+    }
+    verdict, advice, reasons = _verdict(numbers, run)
+    return Report(verdict=verdict, advice=advice, reasons=tuple(reasons), **numbers)
+
+
+def _verdict(n: dict[str, Any], run: Any) -> tuple[str, str, list[str]]:
+    worst = max(n["shift"], key=lambda name: n["shift"][name])
+    far = n["shift"][worst] - 2 * n["shift_error"] > 0.3
+    reasons = []
+    if not np.isfinite(n["elbo"]):
+        reasons.append("the ELBO is not finite")
+        return BAD, "look at the data and the priors' supports; asvi.fit names the site", reasons
+    if not n["converged"]:
+        reasons.append(run.message)
+    if n["skipped"] > 0.05:
+        reasons.append(f"{n['skipped']:.0%} of gradients were not finite")
+    if far:
+        reasons.append(
+            f"importance weights move the mean of {worst!r} by {n['shift'][worst]:.2f} sd"
+        )
+    if n["k_hat"] > 0.7:
+        site = max(n["k_hat_by_site"], key=lambda name: n["k_hat_by_site"][name])
+        reasons.append(
+            f"k-hat is {n['k_hat']:.2f} (above 0.7): the guide misses posterior mass, "
+            f"most around {site!r}"
+        )
+    if not n["converged"] and "stopped at" in run.message:
+        advice = "run longer: asvi.fit(..., steps=4 * steps)"
+    else:
+        advice = (
+            "use a richer family, reparameterise the model, or run NUTS from result.posterior."
+            "nuts_init()"
+        )
+    if reasons and (n["k_hat"] > 0.7 or far or not n["converged"] or n["skipped"] > 0.05):
+        return BAD, advice, reasons
+    if n["k_hat"] > 0.5:
+        reasons.append(f"k-hat is {n['k_hat']:.2f}, between 0.5 and 0.7")
+        return USABLE, "take draws from result.posterior.resample(key, n)", reasons
+    return GOOD, "use the draws as they are", reasons
+
+
+def _by_site(posterior: Posterior, key: jax.Array) -> dict[str, float]:
+    """k̂ of the terms of each latent site and the sites that it is a parent of."""
+    problem = posterior.problem
+
+    def compiled(params, keys, arrays):
+        return jax.lax.map(lambda k: problem.terms_at(params, k, arrays), keys, batch_size=256)
+
+    keys = jax.random.split(key, DRAWS // 2)
+    run = problem.jit("site_terms", lambda: compiled)
+    terms = {
+        k: np.asarray(v, float) for k, v in run(posterior.params, keys, posterior.arrays).items()
+    }
+    sites = [problem.program.with_parents(site) for site in problem.program.sites]
+    found = {}
+    for site in problem.program.latent:
+        near = [s.name for s in sites if site.name in s.parents and s.name in terms]
+        own = [terms[name] for name in {site.name: None, **dict.fromkeys(near)} if name in terms]
+        if own:
+            found[site.name] = smooth(np.sum(own, 0)).k_hat
+    return found
+
+
+def _dependence(problem: Any, found: dict[str, Any]) -> float | None:
+    columns = [np.asarray(found[s.name], float).reshape(DRAWS, -1) for s in problem.program.latent]
+    x = np.concatenate(columns, 1)
+    x = x[:, x.std(0) > 0]
+    if not 1 < x.shape[1] <= 300:
+        return 0.0 if x.shape[1] <= 1 else None
+    sign, log_det = np.linalg.slogdet(np.corrcoef(x.T))
+    # Expected value of this estimate without any dependence, for this many draws.
+    chance = x.shape[1] * (x.shape[1] - 1) / (4 * DRAWS)
+    return float(max(0.0, -0.5 * log_det - chance)) if sign > 0 else None

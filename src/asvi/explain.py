@@ -1,0 +1,136 @@
+"""Takes a posterior; gives an Explanation: what the guide does at each site, and what it misses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from asvi.families import MeanField
+from asvi.families.chains import AR1, LinearCoupling
+from asvi.guide import AutoASVI
+from asvi.posterior import Posterior
+from asvi.program import Program
+
+__all__ = ["Explanation", "SiteRow", "explain"]
+
+
+@dataclass(frozen=True)
+class SiteRow:
+    """One latent site.
+
+    ``prior_weights`` has, per leaf, the mean of λ: 1 where the prior conditional rules, 0 where the
+    data overrode it.
+    """
+
+    name: str
+    family: str
+    parents: tuple[str, ...]
+    prior_weights: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What the family represents.
+
+    ``represented`` and ``missed`` are pairs of latent sites that depend on each other in the
+    posterior (edges of the moralised graph): those that the guide can follow, and those that it
+    cannot.
+    """
+
+    rows: tuple[SiteRow, ...]
+    represented: tuple[tuple[str, str], ...]
+    missed: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        lines = ["site · family · parents · prior weight per leaf"]
+        for row in self.rows:
+            weights = ", ".join(f"{leaf} {w:.2f}" for leaf, w in row.prior_weights.items())
+            parents = ", ".join(row.parents) or "none"
+            lines.append(f"{row.name} · {row.family} · {parents} · {weights or 'none'}")
+        if self.missed:
+            pairs = "; ".join(f"{a} – {b}" for a, b in self.missed)
+            lines.append(f"dependencies that this family cannot represent: {pairs}")
+        else:
+            lines.append("the family can represent every pairwise dependency of the posterior")
+        return "\n".join(lines)
+
+
+def explain(posterior: Posterior) -> Explanation:
+    """Families, parents, prior weights, and the edges of the moralised graph that are missed."""
+    problem = posterior.problem
+    guide, program = problem.guide, problem.program
+    parents = {site.name: program.with_parents(site).parents for site in program.sites}
+    latent = [site.name for site in program.latent]
+    edges = moral_edges(program)
+    rows = []
+    for site in program.latent:
+        known = tuple(p for p in parents[site.name] if p in latent)
+        if isinstance(guide, AutoASVI):
+            family: Any = guide._family_of[site.address]
+            prefix = guide.parameter_name(site, "")
+            weights = {
+                name.removeprefix(prefix).removesuffix("/prior_weight"): float(np.mean(value))
+                for name, value in posterior.params.items()
+                if name.startswith(prefix) and name.endswith("/prior_weight")
+            }
+        else:
+            family, weights = problem.family, {}
+        rows.append(SiteRow(site.name, type(family).__name__, known, weights))
+    follows = {frozenset(edge) for edge in edges if _follows(problem, parents, rows, *edge)}
+    return Explanation(
+        tuple(rows),
+        tuple(edge for edge in edges if frozenset(edge) in follows),
+        tuple(edge for edge in edges if frozenset(edge) not in follows),
+    )
+
+
+def moral_edges(program: Program) -> list[tuple[str, str]]:
+    """Pairs of latent sites that are parent and child, or parents of one site.
+
+    >>> import numpyro, numpyro.distributions as dist
+    >>> def model(y):
+    ...     a = numpyro.sample("a", dist.Normal(0, 1))
+    ...     b = numpyro.sample("b", dist.Normal(0, 1))
+    ...     numpyro.sample("y", dist.Normal(a + b, 1), obs=y)
+    >>> moral_edges(Program.of(model, 0.0))      # a and b explain each other away
+    [('a', 'b')]
+    """
+    latent = [site.name for site in program.latent]
+    found: dict[tuple[str, str], None] = {}
+    for site in map(program.with_parents, program.sites):
+        near = [name for name in latent if name in site.parents and name != site.name]
+        if site.kind == "latent":
+            for parent in near:
+                found[_in_order(latent, parent, site.name)] = None
+        for pair in combinations(near, 2):
+            found[_in_order(latent, *pair)] = None
+    return list(found)
+
+
+def _in_order(names: list[str], a: str, b: str) -> tuple[str, str]:
+    return (a, b) if names.index(a) < names.index(b) else (b, a)
+
+
+def _follows(problem: Any, parents: Any, rows: list[SiteRow], a: str, b: str) -> bool:
+    if isinstance(problem.family, AR1 | LinearCoupling):
+        chained = {frozenset((row.name, p)) for row in rows for p in row.parents}
+        return frozenset((a, b)) in chained and _same_size(problem.program, a, b)
+    if not isinstance(problem.guide, AutoASVI):
+        return True  # a joint family over all sites
+    # A site of a structured family follows its own parents and no others.
+    families = {row.name: row.family for row in rows}
+    for parent, child in ((a, b), (b, a)):
+        if parent in parents[child] and families[child] != MeanField.__name__:
+            return True
+    return False
+
+
+def _same_size(program: Program, a: str, b: str) -> bool:
+    sizes = []
+    for name in (a, b):
+        site = program[name]
+        sizes.append(int(np.prod(site.shape[len(site.steps) :])))
+    return sizes[0] == sizes[1]

@@ -1,0 +1,177 @@
+"""Takes a model and its data; gives a Fit: a posterior with an honest account of how good it is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from asvi import inference_data, stored
+from asvi.diagnose import Report, diagnose
+from asvi.explain import Explanation, explain
+from asvi.families import Family, WholeFamily
+from asvi.fitting import checkpoint as checkpoints
+from asvi.fitting.problem import Problem, problem_for
+from asvi.fitting.run import Run, check_plan, run
+from asvi.fitting.schedule import Plan
+from asvi.posterior import Posterior
+
+__all__ = ["Fit", "fit", "load", "resume"]
+
+
+@dataclass
+class Fit:
+    """The result of :func:`fit`.
+
+    ``elbo`` and its standard error come from fresh draws that the optimiser never saw. ``losses``
+    has the mean negative ELBO of every chunk of steps. ``converged`` says whether the run stopped
+    by itself, ``message`` why it stopped. ``print(result)`` shows a table and the verdict.
+    """
+
+    elbo: float
+    elbo_se: float
+    losses: np.ndarray = field(repr=False)
+    params: dict[str, jax.Array] = field(repr=False)
+    converged: bool
+    message: str
+    steps: int
+    skipped_steps: int
+    seconds: float
+    info: dict[str, Any] = field(repr=False)
+    problem: Problem = field(repr=False)
+    arrays: list[Any] = field(repr=False)
+    has_data: bool = field(default=True, repr=False)
+
+    @cached_property
+    def posterior(self) -> Posterior:
+        """The fitted distribution: draws, densities, predictions."""
+        return Posterior(self.problem, self.params, self.arrays)
+
+    @cached_property
+    def _report(self) -> Report:
+        stored.need_data(self.has_data, "diagnose()")
+        return diagnose(self.posterior, self)
+
+    def diagnose(self) -> Report:
+        """How good the posterior is, in numbers and in plain words; see :mod:`asvi.diagnose`."""
+        return self._report
+
+    def explain(self) -> Explanation:
+        """What the family does at each site, and which dependencies it misses."""
+        return explain(self.posterior)
+
+    def to_arviz(self, draws: int = 1000, key: jax.Array | None = None) -> Any:
+        """ArviZ data: posterior, prior, predictive draws, data, log likelihood; see ``docs``."""
+        stored.need_data(self.has_data, "to_arviz()")
+        return inference_data.to_arviz(self.posterior, self, draws, key)
+
+    def save(self, path: str | Path) -> None:
+        """Write the fit to a file; :func:`load` reads it, and needs no data to draw."""
+        stored.save(path, self.posterior, self)
+
+    def __str__(self) -> str:
+        from rich.console import Console
+
+        console = Console(width=100, no_color=True, highlight=False)
+        with console.capture() as capture:
+            for part in self.__rich_parts__():
+                console.print(part)
+        return capture.get().rstrip()
+
+    def __rich_parts__(self) -> list[Any]:
+        parts: list[Any] = [inference_data.summary_table(self.posterior)]
+        parts.append(
+            f"ELBO {self.elbo:.3f} ± {self.elbo_se:.3f} after {self.steps} steps "
+            f"({self.seconds:.1f} s); {self.message}"
+        )
+        if self.skipped_steps:
+            parts.append(f"{self.skipped_steps} gradients were not finite and were skipped")
+        if self.has_data:
+            report = self.diagnose()
+            parts.append(f"verdict: {report.verdict}. {report.advice}")
+        return parts
+
+
+def fit(
+    model: Callable,
+    *args: Any,
+    key: jax.Array | None = None,
+    family: Family | WholeFamily | Mapping[str, Family] | None = None,
+    draws: int | None = None,
+    steps: int | None = None,
+    restarts: int | None = None,
+    tolerance: float | None = None,
+    progress: bool = True,
+    checkpoint: str | Path | None = None,
+    **kwargs: Any,
+) -> Fit:
+    """Fit a variational posterior to ``model(*args, **kwargs)``; nothing needs to be tuned.
+
+    :param model: an ordinary NumPyro model.
+    :param key: a ``jax.random.key``; the same key gives the same result, bit for bit, on one
+        machine. Without it, ``jax.random.key(0)``.
+    :param family: see :class:`~asvi.guide.AutoASVI`; also a family of the whole model.
+    :param draws: draws per step and lane (default 2; lanes pool theirs after the race).
+    :param steps: the most steps that may be taken (default 20,000).
+    :param restarts: lanes, that is, starts that race (default 8).
+    :param tolerance: gain in ELBO, in nats, that is not worth another halving of the learning rate
+        (default 0.01).
+    :param progress: show a line of progress.
+    :param checkpoint: a file that the run is saved to as it goes; after a kill, the same call, or
+        :func:`resume`, goes on from there to the same result.
+
+    >>> import jax, jax.numpy as jnp, numpyro, numpyro.distributions as dist, asvi
+    >>> def model(y):
+    ...     mu = numpyro.sample("mu", dist.Normal(0.0, 10.0))
+    ...     numpyro.sample("y", dist.Normal(mu, 1.0).expand([3]).to_event(1), obs=y)
+    >>> result = asvi.fit(model, jnp.array([1.0, 2.0, 3.0]), progress=False)
+    >>> bool(abs(result.elbo - -6.631) < 0.01), result.diagnose().verdict
+    (True, 'good')
+    """
+    begun = time.monotonic()
+    key = jax.random.key(0) if key is None else key
+    chosen = {"draws": draws, "max_steps": steps, "lanes": restarts, "tolerance": tolerance}
+    plan = Plan(**{name: value for name, value in chosen.items() if value is not None})
+    check_plan(plan)
+    if checkpoint is not None:
+        checkpoints.check_writable(checkpoint)
+    problem, arrays = problem_for(model, family, args, kwargs)
+    return _as_fit(run(problem, arrays, key, plan, progress, checkpoint, begun), problem, arrays)
+
+
+def resume(
+    path: str | Path,
+    model: Callable,
+    *args: Any,
+    family: Family | WholeFamily | Mapping[str, Family] | None = None,
+    progress: bool = True,
+    **kwargs: Any,
+) -> Fit:
+    """Go on with the run that ``fit(..., checkpoint=path)`` began, to the result it would have had.
+
+    The data are not in the file: give the same model and data again.
+    """
+    begun = time.monotonic()
+    key, plan = checkpoints.header(path)
+    problem, arrays = problem_for(model, family, args, kwargs)
+    found = run(problem, arrays, key, plan, progress, path, begun, must_exist=True)
+    return _as_fit(found, problem, arrays)
+
+
+def load(path: str | Path, model: Callable) -> Fit:
+    """A saved fit of ``model``; it draws without the training data.
+
+    What needs data (``diagnose``, ``to_arviz``) asks for them by :func:`fit`.
+    """
+    found, problem, arrays = stored.load(path, model)
+    return _as_fit(found, problem, arrays, has_data=False)
+
+
+def _as_fit(found: Run, problem: Problem, arrays: list[Any], has_data: bool = True) -> Fit:
+    return Fit(**vars(found), problem=problem, arrays=arrays, has_data=has_data)

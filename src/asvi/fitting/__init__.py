@@ -1,0 +1,1 @@
+"""Takes an objective; gives a fit: the small pieces that :func:`asvi.fit` is put together from."""

@@ -1,0 +1,78 @@
+"""Takes a run's state after a chunk; gives a file from which it goes on to the same result."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from asvi.errors import AsviError
+from asvi.files import check_writable, read_file, write_file
+from asvi.fitting.lanes import Lanes
+from asvi.fitting.problem import Problem
+from asvi.fitting.schedule import Plan, State
+
+__all__ = ["check_writable", "header", "load", "save"]
+
+KIND = "an asvi checkpoint"
+SECONDS_BETWEEN = 2.0
+_last: dict[str, float] = {}
+
+
+def save(
+    path: str | Path, problem: Problem, arrays: list, key: jax.Array, plan: Plan, state: State
+) -> None:
+    """Write the state, at most every two seconds, and always when the run is done."""
+    now = time.monotonic()
+    if state.phase != "done" and now - _last.get(str(path), -np.inf) < SECONDS_BETWEEN:
+        return
+    _last[str(path)] = now
+    about = {
+        "kind": KIND,
+        "plan": asdict(plan),
+        "key": np.asarray(jax.random.key_data(key)).tolist(),
+        "problem": _fingerprint(problem, arrays),
+        "state": state.numbers(),
+    }
+    write_file(path, about, state.lanes._asdict())
+
+
+def header(path: str | Path) -> tuple[jax.Array, Plan]:
+    """The key and plan of a checkpoint."""
+    about, _ = read_file(path, KIND)
+    plan = about["plan"]
+    key = jax.random.wrap_key_data(jnp.asarray(about["key"], jnp.uint32))
+    return key, Plan(**{**plan, "rates": tuple(plan["rates"])})
+
+
+def load(
+    path: str | Path, problem: Problem, arrays: list, key: jax.Array, plan: Plan
+) -> State | None:
+    """The state in the file; None where there is no file. Raises where it belongs elsewhere."""
+    if not Path(path).exists():
+        return None
+    about, stored = read_file(path, KIND)
+    wanted = _fingerprint(problem, arrays)
+    differs = [name for name, value in wanted.items() if about["problem"].get(name) != value]
+    if np.asarray(jax.random.key_data(key)).tolist() != about["key"]:
+        differs.append("key")
+    settings = {**asdict(plan), "rates": list(plan.rates)}
+    differs += [name for name, value in settings.items() if about["plan"].get(name) != value]
+    if differs:
+        raise AsviError(
+            f"The checkpoint {path} belongs to another run: {', '.join(differs)} differ. It was "
+            "left untouched.\nGive the same model, data, key and settings, or another file."
+        )
+    lanes = Lanes(**{name: jnp.asarray(stored[name]) for name in Lanes._fields})
+    return State(lanes=lanes, **about["state"])
+
+
+def _fingerprint(problem: Problem, arrays: list) -> dict[str, Any]:
+    sites = [f"{s.address}:{type(s.distribution).__name__}{s.shape}" for s in problem.program.sites]
+    sums = [float(np.sum(np.abs(np.nan_to_num(np.asarray(a, float))))) for a in arrays]
+    return {"sites": sites, "parameters": int(problem.size), "data": sums}

@@ -1,0 +1,140 @@
+"""Takes a problem and settings; gives optimisation steps of several lanes in one compiled program.
+
+A *lane* is one optimiser with its own parameters, learning rate and draws. While lanes race, each
+goes its own way; later they all hold the same parameters and *pool* their gradients, so the same
+program serves restarts, a race over learning rates, and a step with many draws.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from asvi.fitting.problem import Problem
+
+__all__ = ["Lanes", "Settings", "advance", "evaluate", "new_lanes"]
+
+BETA_1, BETA_2 = 0.9, 0.999
+CLIP = 10.0
+
+
+class Lanes(NamedTuple):
+    """State of all lanes; every array has the lanes as its first axis."""
+
+    free: jax.Array  # (lanes, parameters)
+    first: jax.Array  # Adam's moving mean of the gradient
+    second: jax.Array  # and of its square
+    count: jax.Array  # (lanes,) steps taken
+    norm: jax.Array  # (lanes,) moving size of one lane's gradient, for clipping
+    average: jax.Array  # (lanes, parameters) mean of the iterates since `averaged` was 0
+    averaged: jax.Array  # (lanes,)
+    skipped: jax.Array  # (lanes,) gradients that were not finite
+
+
+class Settings(NamedTuple):
+    """What a chunk of steps is run with; inputs of the compiled program."""
+
+    rates: jax.Array  # (lanes,) learning rates
+    pool: jax.Array  # (lanes, lanes) how gradients are averaged over lanes; rows sum to 1
+    temperature: jax.Array  # (2,) of the data, at the chunk's first and last step
+    score_share: jax.Array  # () 0 for path gradients, 1 for plain ones
+
+
+def new_lanes(free: jax.Array) -> Lanes:
+    """Lanes at their start: ``free`` is (lanes, parameters)."""
+    zero, flag = jnp.zeros_like(free), jnp.zeros(len(free), free.dtype)
+    return Lanes(free, zero, zero, flag, flag, free, flag, flag)
+
+
+def advance(
+    problem: Problem,
+    lanes: Lanes,
+    arrays: list,
+    key: jax.Array,
+    settings: Settings,
+    *,
+    steps: int,
+    draws: int,
+) -> tuple[Lanes, dict[str, jax.Array]]:
+    """``steps`` steps of Adam in every lane; gives the lanes and, per step, losses and noise."""
+
+    def compiled(lanes: Lanes, arrays: list, key: jax.Array, settings: Settings):
+        count = len(lanes.free)
+
+        def loss(free, key, temperature):
+            def one(key):
+                return problem.elbo(free, key, arrays, temperature, settings.score_share)
+
+            return -jnp.mean(jax.vmap(one)(jax.random.split(key, draws)))
+
+        def step(lanes: Lanes, inputs):
+            key, temperature = inputs
+            keys = jax.random.split(key, count)
+            losses, gradients = jax.vmap(jax.value_and_grad(loss), (0, 0, None))(
+                lanes.free, keys, temperature
+            )
+            return _apply(lanes, losses, gradients, settings)
+
+        keys = jax.random.split(key, steps)
+        temperatures = jnp.linspace(settings.temperature[0], settings.temperature[1], steps)
+        return jax.lax.scan(step, lanes, (keys, temperatures))
+
+    name = ("advance", len(lanes.free), steps, draws)
+    return problem.jit(name, lambda: compiled)(lanes, arrays, key, settings)
+
+
+def _apply(lanes: Lanes, losses: jax.Array, gradients: jax.Array, settings: Settings):
+    fine = jnp.isfinite(losses) & jnp.all(jnp.isfinite(gradients), -1)
+    gradients = jnp.where(fine[:, None], gradients, 0.0)
+    # Heavy-tailed gradients (a scale drawn near 0) are cut to a multiple of their usual size: one
+    # of them would fill Adam's memory of squares for a thousand steps.
+    size = jnp.linalg.norm(gradients, axis=-1)
+    limit = jnp.where(lanes.norm > 0, CLIP * lanes.norm, jnp.inf)
+    gradients = gradients * jnp.minimum(1.0, limit / jnp.maximum(size, 1e-30))[:, None]
+    seen = jnp.minimum(size, limit)
+    norm = jnp.where(lanes.norm > 0, 0.98 * lanes.norm + 0.02 * seen, seen)
+    norm = jnp.where(fine, norm, lanes.norm)
+
+    weight = settings.pool * fine[None, :]
+    total = weight.sum(1)
+    moving = total > 0
+    share = weight / jnp.maximum(total, 1e-30)[:, None]
+    pooled = share @ gradients
+    spread = share @ gradients**2 - pooled**2  # variance over the lanes of a pool
+
+    first = BETA_1 * lanes.first + (1 - BETA_1) * pooled
+    second = BETA_2 * lanes.second + (1 - BETA_2) * pooled**2
+    count = lanes.count + 1
+    unbiased_first = first / (1 - BETA_1**count)[:, None]
+    unbiased_second = second / (1 - BETA_2**count)[:, None]
+    change = unbiased_first / (jnp.sqrt(unbiased_second) + 1e-8)
+    free = lanes.free - settings.rates[:, None] * change
+    averaged = lanes.averaged + 1
+    average = lanes.average + (free - lanes.average) / averaged[:, None]
+
+    # Gradient noise: the variance of one lane's gradient in units of Adam's squares.
+    noise = jnp.sum(spread / (unbiased_second + 1e-12), -1)
+    new = Lanes(free, first, second, count, norm, average, averaged, lanes.skipped)
+    kept = jax.tree.map(
+        lambda a, b: jnp.where(moving.reshape((-1,) + (1,) * (a.ndim - 1)), a, b), new, lanes
+    )
+    kept = kept._replace(skipped=lanes.skipped + (~fine).astype(lanes.skipped.dtype))
+    return kept, {"loss": losses, "noise": noise, "spread": jnp.sum(spread, -1)}
+
+
+def evaluate(
+    problem: Problem, free: jax.Array, arrays: list, key: jax.Array, *, draws: int
+) -> jax.Array:
+    """ELBO draws of each row of ``free``: (lanes, draws), the same noise for every lane."""
+
+    def compiled(free, arrays, keys):
+        def lane(free, keys):
+            return jax.lax.map(lambda k: problem.elbo(free, k, arrays), keys, batch_size=32)
+
+        return jax.vmap(lane)(free, keys)
+
+    keys = jax.random.split(key, (len(free), draws)) if key.ndim == 0 else key
+    name = ("evaluate", len(free), draws)
+    return problem.jit(name, lambda: compiled)(free, arrays, keys)

@@ -1,0 +1,191 @@
+"""Takes model, family and data; gives a problem: one flat vector of numbers and its noisy ELBO."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from numpyro.distributions import biject_to, constraints
+from numpyro.infer.util import transform_fn
+
+from asvi.errors import ModelError
+from asvi.families import Family, WholeFamily
+from asvi.fitting.data import split
+from asvi.guide import AutoASVI, autoguide
+from asvi.objective import ELBO, trace_of
+from asvi.program import Program
+
+__all__ = ["Problem", "problem_for"]
+
+FamilyChoice = Family | WholeFamily | Mapping[str, Family] | None
+
+
+class Problem:
+    """The ELBO of a guide as a function of one vector; compiled parts are kept with it.
+
+    ``static_data`` closes the compiled program over the data: for models whose Python looks at the
+    data's values (``if observed[t]``), which cannot be inputs of a compiled program.
+    """
+
+    def __init__(
+        self,
+        model: Callable,
+        family: FamilyChoice,
+        args: tuple,
+        kwargs: dict[str, Any],
+        check: bool = True,
+    ):
+        self.model, self.family = model, family
+        self.guide = autoguide(model, family=family)
+        arrays, self.layout = split(args, kwargs)
+        self.static_data = False
+        look = Program.of if check else Program.unchecked
+        self.program = look(model, *args, **kwargs)
+        self._fixed: list[Any] = []
+        self._objective = ELBO()
+        self.compiled: dict[Any, Callable] = {}
+        self.set_up(arrays, check)
+        try:
+            jax.eval_shape(self._initial, jax.random.key(0), arrays)
+        except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError):
+            # The original arguments: Python can look at them.
+            self.static_data, self._fixed = True, [*_arrays_of(args, kwargs)]
+        example = jax.eval_shape(self._initial, jax.random.key(0), arrays)
+        zeros = {name: jnp.zeros(x.shape, x.dtype) for name, x in example.items()}
+        flat, self.unravel = ravel_pytree(zeros)
+        self.size = flat.size
+        self.dtype = flat.dtype
+        #: Path gradients rerun the guide's density at given values: cheap for families of sites.
+        self.has_path = isinstance(self.guide, AutoASVI)
+        self.observed = {site.name for site in self.program.sites if site.kind != "latent"}
+
+    def set_up(self, arrays: list[Any], check: bool = True) -> None:
+        """Check these data and forget what earlier data said about the start."""
+        args, kwargs = self.layout.join(arrays)
+        guide = self.guide
+        if isinstance(guide, AutoASVI):
+            if guide.program is None:
+                guide._setup_prototype(*args, check_input=check, **kwargs)
+            elif check:
+                guide._check_input(guide.program, args, kwargs)
+            guide._starts.clear()
+        elif guide.prototype_trace is None:
+            if check:
+                AutoASVI(self.model)._check_input(self.program, args, kwargs)
+            trace_of(guide, jax.random.key(0), {}, {}, args, kwargs)
+
+    def arguments(self, arrays: list[Any]) -> tuple[tuple, dict[str, Any]]:
+        """The model's arguments, for use in a compiled program."""
+        return self.layout.join(self._fixed if self.static_data else arrays)
+
+    # ------------------------------------------------------------------------------ parameters
+
+    def _initial(self, key: jax.Array, arrays: list[Any]) -> dict[str, jax.Array]:
+        args, kwargs = self.arguments(arrays)
+        drawn = trace_of(self.guide, key, {}, {}, args, kwargs)
+        values = {
+            name: site["value"]
+            for name, site in drawn.items()
+            if site["type"] == "sample" and not site["is_observed"]
+        }
+        met = trace_of(self.model, key, {}, values, args, kwargs)
+        free, self._transforms = {}, {}
+        for name, site in sorted({**met, **drawn}.items()):
+            if site["type"] == "mutable":
+                raise ModelError(
+                    f"the model's {name!r} is mutable state, which asvi.fit does not keep.\n"
+                    "Write instead:\n"
+                    "    numpyro.infer.SVI(model, asvi.AutoASVI(model), optimizer, asvi.ELBO())"
+                )
+            if site["type"] == "param":
+                transform = biject_to(site["kwargs"].get("constraint", constraints.real))
+                self._transforms[name] = transform
+                free[name] = jnp.asarray(transform.inv(site["value"]), jnp.result_type(float))
+        return free
+
+    def initial(self, key: jax.Array, arrays: list[Any]) -> jax.Array:
+        """A start as a flat vector."""
+        return ravel_pytree(self._initial(key, arrays))[0]
+
+    def params(self, flat: jax.Array) -> dict[str, jax.Array]:
+        """The guide's (and the model's own) parameters by name, constrained."""
+        return transform_fn(self._transforms, self.unravel(flat))
+
+    # -------------------------------------------------------------------------------- the ELBO
+
+    def elbo(
+        self,
+        flat: jax.Array,
+        key: jax.Array,
+        arrays: list[Any],
+        temperature: Any = 1.0,
+        score_share: Any = None,
+    ) -> jax.Array:
+        """One draw's ELBO; the data's log density weighs ``temperature``."""
+        args, kwargs = self.arguments(arrays)
+        share = score_share if self.has_path else None
+        terms, _ = self._objective.mixed_terms(
+            key, self.params(flat), share, self.model, self.guide, args, kwargs
+        )
+        data = [term for name, term in terms.items() if name in self.observed]
+        rest = [term for name, term in terms.items() if name not in self.observed]
+        return sum(rest, jnp.zeros(())) + temperature * sum(data, jnp.zeros(()))
+
+    def site_terms(self, flat: jax.Array, key: jax.Array, arrays: list[Any]) -> dict[str, Any]:
+        """One draw's ELBO by site."""
+        return self.terms_at(self.params(flat), key, arrays)
+
+    def terms_at(
+        self, params: dict[str, jax.Array], key: jax.Array, arrays: list[Any]
+    ) -> dict[str, Any]:
+        """One draw's ELBO by site, at constrained parameters."""
+        args, kwargs = self.arguments(arrays)
+        return self._objective.site_terms(key, params, self.model, self.guide, *args, **kwargs)[0]
+
+    def jit(self, name: Any, make: Callable[[], Callable]) -> Callable:
+        """A compiled function of this problem, made once."""
+        if name not in self.compiled:
+            self.compiled[name] = jax.jit(make())
+        return self.compiled[name]
+
+
+def _arrays_of(args: tuple, kwargs: dict[str, Any]) -> list[Any]:
+    leaves = jax.tree.leaves((args, kwargs))
+    return [leaf for leaf in leaves if isinstance(leaf, jax.Array | np.ndarray)]
+
+
+_KEPT: OrderedDict[Any, Problem] = OrderedDict()
+_KEEP = 16
+
+
+def problem_for(
+    model: Callable, family: FamilyChoice, args: tuple, kwargs: dict[str, Any]
+) -> tuple[Problem, list[jax.Array]]:
+    """The problem for this call and its data; an earlier one of the same shape is used again.
+
+    So a second fit of the same model with new data of the same shapes compiles nothing.
+    """
+    arrays, layout = split(args, kwargs)
+    layout_key = layout.key()
+    key = None
+    if layout_key is not None:
+        key = (model, repr(family), layout_key, bool(jax.config.read("jax_enable_x64")))
+        try:
+            hash(key)
+        except TypeError:
+            key = None
+    if key is not None and key in _KEPT and not _KEPT[key].static_data:
+        _KEPT.move_to_end(key)
+        _KEPT[key].set_up(arrays)
+        return _KEPT[key], arrays
+    problem = Problem(model, family, args, kwargs)
+    if key is not None:
+        _KEPT[key] = problem
+        while len(_KEPT) > _KEEP:
+            _KEPT.popitem(last=False)
+    return problem, arrays

@@ -1,0 +1,137 @@
+"""Takes a problem, data and a plan; gives a Run: parameters, losses and a final ELBO."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from asvi.errors import AsviError
+from asvi.fitting import checkpoint as checkpoints
+from asvi.fitting.lanes import evaluate
+from asvi.fitting.problem import Problem
+from asvi.fitting.progress import Line
+from asvi.fitting.schedule import Plan, State, begin, candidates, finished, step_chunk
+from asvi.fitting.start import finite_lanes
+
+__all__ = ["Run", "check_plan", "run"]
+
+
+@dataclass
+class Run:
+    """What optimisation found; plain numbers and arrays."""
+
+    elbo: float
+    elbo_se: float
+    losses: np.ndarray
+    params: dict[str, jax.Array]
+    converged: bool
+    message: str
+    steps: int
+    skipped_steps: int
+    seconds: float
+    info: dict[str, Any]
+
+
+def run(
+    problem: Problem,
+    arrays: list[jax.Array],
+    key: jax.Array,
+    plan: Plan,
+    progress: bool,
+    checkpoint: str | Path | None,
+    begun: float,
+    must_exist: bool = False,
+) -> Run:
+    start_key, run_key, judge_key, draw_key = jax.random.split(key, 4)
+    state = None
+    if checkpoint is not None:
+        checkpoints.check_writable(checkpoint)
+        state = checkpoints.load(checkpoint, problem, arrays, key, plan)
+    if state is None:
+        if must_exist:
+            raise AsviError(f"{checkpoint} holds no state to go on from.")
+        state = begin(problem, arrays, start_key, plan)
+        state.lanes = finite_lanes(problem, arrays, state.lanes, start_key)
+    message = ""
+    with Line(plan, progress) as line:
+        try:
+            while not finished(state, plan):
+                state = step_chunk(problem, arrays, run_key, plan, state)
+                if checkpoint is not None:
+                    checkpoints.save(checkpoint, problem, arrays, key, plan, state)
+                line.tell(state)
+        except KeyboardInterrupt:
+            message = "interrupted: this is the best fit so far"
+    return _conclude(problem, arrays, key, judge_key, draw_key, plan, state, message, begun)
+
+
+def _conclude(
+    problem: Problem,
+    arrays,
+    key,
+    judge_key,
+    draw_key,
+    plan: Plan,
+    state: State,
+    message: str,
+    begun: float,
+) -> Run:
+    judged = {}
+    for name, flat in candidates(problem, arrays, judge_key, plan, state).items():
+        rows = jnp.broadcast_to(flat, (plan.lanes, flat.size))
+        draws = np.asarray(
+            evaluate(problem, rows, arrays, judge_key, draws=plan.judge_draws), float
+        ).ravel()
+        judged[name] = (draws, flat)
+    best = max(judged, key=lambda name: _mean(judged[name][0]))
+    # The winner is judged again with draws that did not choose it.
+    rows = jnp.broadcast_to(judged[best][1], (plan.lanes, problem.size))
+    fresh = np.asarray(
+        evaluate(problem, rows, arrays, draw_key, draws=plan.judge_draws), float
+    ).ravel()
+    converged = state.phase == "done"
+    if not message:
+        message = (
+            "converged: further halvings of the learning rate gain less than the tolerance"
+            if converged
+            else f"stopped at {plan.max_steps} steps, before the ELBO had settled"
+        )
+    return Run(
+        elbo=_mean(fresh),
+        elbo_se=float(fresh.std(ddof=1) / np.sqrt(len(fresh))),
+        losses=np.array(state.losses),
+        params=jax.jit(problem.params)(judged[best][1]),
+        converged=converged,
+        message=message,
+        steps=state.chunks * plan.chunk,
+        skipped_steps=int(np.sum(np.asarray(state.lanes.skipped))),
+        seconds=time.monotonic() - begun,
+        info={
+            "learning_rate": state.first_rate,
+            "gradient": "path" if state.score_share == 0 and problem.has_path else "plain",
+            "gradient_spread": dict(state.trial),
+            "kept": best,
+            "chunk": plan.chunk,
+            "lanes": plan.lanes,
+            "draws_per_step": plan.draws * plan.lanes,
+        },
+    )
+
+
+def _mean(draws: np.ndarray) -> float:
+    return float(draws.mean()) if np.isfinite(draws).all() else -np.inf
+
+
+def check_plan(plan: Plan) -> None:
+    for name, shown in (("draws", "draws"), ("max_steps", "steps"), ("lanes", "restarts")):
+        value = getattr(plan, name)
+        if not isinstance(value, int) or value < 1:
+            raise AsviError(f"{shown} must be a whole number from 1 up, got {value!r}.")
+    if not plan.tolerance > 0:
+        raise AsviError(f"tolerance must be positive, got {plan.tolerance}.")

@@ -1,0 +1,137 @@
+"""Takes a posterior; gives ArviZ data (0.x and 1.x) with coordinates from plates, and a table."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import jax
+import numpy as np
+from rich.table import Table
+
+from asvi.objective import trace_of
+from asvi.posterior import Posterior
+from asvi.program import Site
+
+__all__ = ["dimensions", "summary_table", "to_arviz"]
+
+
+def dimensions(site: Site) -> list[str]:
+    """Names of a site's axes: scans, then plates, then what is left.
+
+    >>> import jax.numpy as jnp, numpyro, numpyro.distributions as dist
+    >>> from asvi.program import Program
+    >>> def model():
+    ...     with numpyro.plate("school", 8):
+    ...         numpyro.sample("theta", dist.Normal(jnp.zeros(2), 1.0).to_event(1))
+    >>> dimensions(Program.of(model)["theta"])
+    ['school', 'theta_dim_0']
+    """
+    scans = [part for part in site.block if part.startswith("scan")]
+    names = [f"{scan}_step" for scan in scans]
+    batch: list[str | None] = [None] * len(site.batch_shape)
+    for plate in site.plates:
+        batch[plate.dim] = plate.name
+    left = iter(range(len(site.shape)))
+    names += [name or f"{site.name}_dim_{next(left)}" for name in batch]
+    return names + [f"{site.name}_dim_{next(left)}" for _ in site.event_shape]
+
+
+def to_arviz(posterior: Posterior, run: Any, draws: int, key: jax.Array | None) -> Any:
+    """An ``InferenceData`` (ArviZ 0.x) or ``DataTree`` (1.x)."""
+    keys = jax.random.split(jax.random.key(0) if key is None else key, 3)
+    problem = posterior.problem
+    program = problem.program
+    found, log_q = posterior._draw(keys[0], (draws,))
+    latent = {site.name: found[site.name] for site in program.latent}
+    joint = posterior.model_log_prob(latent)
+    groups = {
+        "posterior": _one_chain(found),
+        "prior": _one_chain(_prior(posterior, keys[1], draws)),
+        "posterior_predictive": _one_chain(posterior.predictive(keys[2], draws=draws)),
+        "log_likelihood": _one_chain(posterior.log_likelihood(found)),
+        "sample_stats": _one_chain({"lp": joint, "log_q": log_q, "log_weight": joint - log_q}),
+        "observed_data": _observed(posterior),
+    }
+    dims = {site.name: dimensions(site) for site in program.sites if site.kind != "factor"}
+    dims = {name: names for name, names in dims.items() if names}
+    coords = {}
+    for site in program.sites:
+        for name, size in zip(dims.get(site.name, ()), site.shape, strict=False):
+            coords[name] = np.arange(size)
+    attrs = {"inference_library": "asvi", "elbo": run.elbo, "elbo_se": run.elbo_se}
+    return _from_dict(groups, dims, coords, attrs)
+
+
+def _from_dict(groups: dict[str, Any], dims: Any, coords: Any, attrs: dict[str, Any]) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # 0.23 announces 1.0 at import
+        import arviz
+    groups = {name: group for name, group in groups.items() if group}
+    if int(arviz.__version__.split(".")[0]) >= 1:
+        data = arviz.from_dict(groups, dims=dims, coords=coords)
+        data["posterior"].attrs.update(attrs)
+        return data
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # one chain of many draws is as it should be
+        data = arviz.from_dict(**groups, dims=dims, coords=coords)
+    data.posterior.attrs.update(attrs)
+    return data
+
+
+def _one_chain(values: dict[str, Any]) -> dict[str, np.ndarray]:
+    return {name: np.asarray(value)[None] for name, value in values.items()}
+
+
+def _prior(posterior: Posterior, key: jax.Array, draws: int) -> dict[str, Any]:
+    problem = posterior.problem
+    names = {site.name for site in problem.program.latent}
+
+    def compiled(keys, params, arrays):
+        def one(key):
+            args, kwargs = problem.arguments(arrays)
+            met = trace_of(problem.model, key, params, {}, args, kwargs)
+            return {
+                name: site["value"]
+                for name, site in met.items()
+                if name in names or site["type"] == "deterministic"
+            }
+
+        return jax.lax.map(one, keys, batch_size=256)
+
+    run = problem.jit("prior", lambda: compiled)
+    return run(jax.random.split(key, draws), posterior.params, posterior.arrays)
+
+
+def _observed(posterior: Posterior) -> dict[str, np.ndarray]:
+    problem = posterior.problem
+    names = {site.name for site in problem.program.sites if site.kind == "observed"}
+
+    def compiled(params, arrays):
+        args, kwargs = problem.arguments(arrays)
+        met = trace_of(problem.model, jax.random.key(0), params, {}, args, kwargs)
+        return {name: met[name]["value"] for name in sorted(names)}
+
+    run = problem.jit("observed", lambda: compiled)
+    return {k: np.asarray(v) for k, v in run(posterior.params, posterior.arrays).items()}
+
+
+def summary_table(posterior: Posterior, rows: int = 40) -> Table:
+    """Mean, sd and 90% interval of every latent number; long sites are cut, and say so."""
+    table = Table("site", "mean", "sd", "5%", "95%", box=None)
+    mean, sd = posterior.mean(), posterior.sd()
+    low, high = ({k: q[i] for k, q in posterior.quantiles((0.05, 0.95)).items()} for i in (0, 1))
+    left = rows
+    for site in posterior.problem.program.latent:
+        name = site.name
+        size = int(np.size(mean[name]))
+        shown = min(size, max(1, min(left, 10)))
+        for i in range(shown):
+            where = np.unravel_index(i, np.shape(mean[name])) if np.ndim(mean[name]) else ()
+            label = f"{name}[{','.join(map(str, where))}]" if where else name
+            cells = [np.ravel(x[name])[i] for x in (mean, sd, low, high)]
+            table.add_row(label, *(f"{cell:.3g}" for cell in cells))
+        if shown < size:
+            table.add_row(f"… {size - shown} more of {name}", "", "", "", "")
+        left -= shown
+    return table

@@ -1,0 +1,299 @@
+"""Takes fitted parameters; gives draws, densities, moments, predictions and ArviZ data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro import handlers
+from numpyro.distributions import biject_to
+from numpyro.distributions.util import scale_and_mask
+from numpyro.infer import Predictive
+
+from asvi.errors import AsviError
+from asvi.fitting.problem import Problem
+from asvi.guide import AutoASVI
+from asvi.interpretation import Interpretation
+from asvi.objective import trace_of
+from asvi.psis import Smoothed, smooth
+
+__all__ = ["Posterior"]
+
+Draws = dict[str, Any]
+
+
+class Posterior:
+    """A fitted distribution over the model's latent sites.
+
+    All draws are dictionaries by site name, with the draws' axes first.
+
+    >>> import jax, numpyro, numpyro.distributions as dist, asvi
+    >>> def model(y):
+    ...     mu = numpyro.sample("mu", dist.Normal(0.0, 10.0))
+    ...     numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+    >>> posterior = asvi.fit(model, 2.0, progress=False, steps=2000).posterior
+    >>> draws = posterior.sample(jax.random.key(1), (500,))
+    >>> draws["mu"].shape, posterior.log_prob(draws).shape
+    ((500,), (500,))
+    >>> bool(abs(posterior.mean()["mu"] - 1.98) < 0.1)
+    True
+    """
+
+    def __init__(self, problem: Problem, params: dict[str, jax.Array], arrays: list[Any]):
+        self.problem, self.params, self.arrays = problem, params, arrays
+        self._summary: tuple[dict[str, np.ndarray], dict[str, np.ndarray]] | None = None
+
+    # ---------------------------------------------------------------------------------- draws
+
+    def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> Draws:
+        """Draws of every latent and deterministic site, each of shape ``shape + site``."""
+        return self._draw(key, shape)[0]
+
+    def _draw(self, key: jax.Array, shape: tuple[int, ...]) -> tuple[Draws, jax.Array]:
+        """Draws, and the guide's log density at each."""
+
+        def compiled(keys, params, arrays):
+            def one(key):
+                args, kwargs = self.problem.arguments(arrays)
+                drawn = trace_of(self.problem.guide, key, params, {}, args, kwargs)
+                return _split(drawn)
+
+            return jax.lax.map(one, keys, batch_size=256)
+
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        keys = jax.random.split(key, prod(shape))
+        run = self.problem.jit("draw", lambda: compiled)
+        latent, log_density = run(keys, self.params, self.arrays)
+        latent |= self._deterministic(latent)
+        reshaped = {k: v.reshape(shape + v.shape[1:]) for k, v in latent.items()}
+        return reshaped, log_density.reshape(shape)
+
+    def _deterministic(self, latent: Draws) -> Draws:
+        """Values of the model's ``deterministic`` sites at each draw."""
+
+        def compiled(latent, params, arrays):
+            def one(values):
+                args, kwargs = self.problem.arguments(arrays)
+                met = trace_of(self.problem.model, jax.random.key(0), params, values, args, kwargs)
+                return {n: s["value"] for n, s in met.items() if s["type"] == "deterministic"}
+
+            return jax.lax.map(one, latent, batch_size=256)
+
+        run = self.problem.jit("deterministic", lambda: compiled)
+        return run(latent, self.params, self.arrays)
+
+    def log_prob(self, draws: Draws) -> jax.Array:
+        """Log density of the fitted distribution at draws of all latent sites."""
+        guide = self.problem.guide
+        names = [site.name for site in self.problem.program.latent]
+        self._need(draws, names)
+        if not isinstance(guide, AutoASVI):
+            return self._log_prob_of_whole(draws, names)
+
+        def compiled(values, params, arrays):
+            def one(values):
+                args, kwargs = self.problem.arguments(arrays)
+                drawn = trace_of(guide, jax.random.key(0), params, values, args, kwargs)
+                return _split(drawn)[1]
+
+            return jax.lax.map(one, values, batch_size=256)
+
+        return self._over(draws, names, self.problem.jit("log_prob", lambda: compiled))
+
+    def _log_prob_of_whole(self, draws: Draws, names: list[str]) -> jax.Array:
+        """A family of the whole model: density of the unconstrained vector, and the Jacobian."""
+        guide: Any = self.problem.guide
+
+        def compiled(values, params, _arrays):
+            density = guide.get_posterior(params)
+
+            def one(values):
+                free, jacobian = {}, jnp.zeros(())
+                for name in names:
+                    transform = biject_to(guide.prototype_trace[name]["fn"].support)
+                    free[name] = transform.inv(values[name])
+                    change = transform.log_abs_det_jacobian(free[name], values[name])
+                    jacobian += jnp.sum(change)
+                flat = guide._unpack_latent.inv(free)
+                return density.log_prob(flat) - jacobian
+
+            return jax.lax.map(one, values, batch_size=256)
+
+        return self._over(draws, names, self.problem.jit("log_prob", lambda: compiled))
+
+    def model_log_prob(self, draws: Draws) -> jax.Array:
+        """The model's joint log density of data and draws; unnormalised posterior density."""
+        names = [site.name for site in self.problem.program.latent]
+        self._need(draws, names)
+
+        def compiled(values, params, arrays):
+            def one(values):
+                args, kwargs = self.problem.arguments(arrays)
+                met = trace_of(self.problem.model, jax.random.key(0), params, values, args, kwargs)
+                return sum(_log_density(s) for s in met.values() if s["type"] == "sample")
+
+            return jax.lax.map(one, values, batch_size=256)
+
+        return self._over(draws, names, self.problem.jit("model_log_prob", lambda: compiled))
+
+    def _over(self, draws: Draws, names: list[str], run: Callable) -> jax.Array:
+        """Apply ``run`` to draws with any leading axes."""
+        program = self.problem.program
+        event = len(program[names[0]].shape)
+        lead = jnp.shape(draws[names[0]])[: jnp.ndim(draws[names[0]]) - event]
+        flat = {}
+        for name in names:
+            value, shape = jnp.asarray(draws[name]), program[name].shape
+            if value.shape != lead + shape:
+                raise AsviError(
+                    f"site {name!r}: the draws given have shape {value.shape}; wanted is {lead} "
+                    f"for the draws and {shape} for the site."
+                )
+            flat[name] = value.reshape((prod(lead), *shape))
+        return run(flat, self.params, self.arrays).reshape(lead)
+
+    @staticmethod
+    def _need(draws: Draws, names: list[str]) -> None:
+        missing = [name for name in names if name not in draws]
+        if missing:
+            raise AsviError(
+                f"The draws lack {', '.join(missing)}; a joint density needs every latent site."
+            )
+
+    # -------------------------------------------------------------------------------- moments
+
+    def _moments(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        if self._summary is None:
+            draws = self.sample(jax.random.key(0), (4000,))
+            found = {k: np.asarray(v, float) for k, v in draws.items()}
+            self._summary = (
+                {k: v.mean(0) for k, v in found.items()},
+                {k: v.std(0) for k, v in found.items()},
+            )
+        return self._summary
+
+    def mean(self) -> dict[str, np.ndarray]:
+        """Mean of each site, from 4000 draws."""
+        return self._moments()[0]
+
+    def sd(self) -> dict[str, np.ndarray]:
+        """Standard deviation of each site, from 4000 draws."""
+        return self._moments()[1]
+
+    def quantiles(
+        self, levels: Any = (0.05, 0.5, 0.95), draws: int = 4000
+    ) -> dict[str, np.ndarray]:
+        """Marginal quantiles of each site; the levels are the first axis."""
+        found = self.sample(jax.random.key(0), (draws,))
+        return {k: np.quantile(np.asarray(v, float), levels, axis=0) for k, v in found.items()}
+
+    # ------------------------------------------------------------------------------ importance
+
+    def importance(self, key: jax.Array, draws: int = 2000) -> tuple[Draws, Smoothed]:
+        """Draws, and their Pareto-smoothed weights against the exact posterior."""
+        found, log_q = self._draw(key, (draws,))
+        latent = {site.name: found[site.name] for site in self.problem.program.latent}
+        log_ratio = np.asarray(self.model_log_prob(latent), float) - np.asarray(log_q, float)
+        return found, smooth(log_ratio)
+
+    def resample(self, key: jax.Array, n: int = 1000, *, draws: int | None = None) -> Draws:
+        """``n`` draws, resampled by Pareto-smoothed importance weights: nearer the exact posterior.
+
+        Trust them where the diagnosis says "usable with resampling" (k̂ below 0.7).
+        """
+        draw_key, choose_key = jax.random.split(key)
+        found, weights = self.importance(draw_key, draws or max(4000, 4 * n))
+        chosen = jax.random.choice(
+            choose_key, len(weights.log_weights), (n,), p=jnp.exp(jnp.asarray(weights.log_weights))
+        )
+        return {name: value[chosen] for name, value in found.items()}
+
+    # ------------------------------------------------------------------------------ prediction
+
+    def predictive(
+        self, key: jax.Array, *args: Any, draws: int = 1000, **kwargs: Any
+    ) -> dict[str, jax.Array]:
+        """Draws of the observed sites given posterior draws; at new arguments, if any are given.
+
+        Give arguments as to the model, with None where data were: ``predictive(key, x_new, None)``.
+        """
+        draw_key, noise_key = jax.random.split(key)
+        found = self.sample(draw_key, (draws,))
+        latent = {site.name: found[site.name] for site in self.problem.program.latent}
+        observed = [s.name for s in self.problem.program.sites if s.kind == "observed"]
+        if args or kwargs:
+            model = handlers.substitute(Interpretation(self.problem.model), data=self.params)
+            return Predictive(model, latent)(noise_key, *args, **kwargs)
+
+        def compiled(values, keys, params, arrays):
+            def one(pair):
+                values, key = pair
+                args, kwargs = self.problem.arguments(arrays)
+                met = trace_of(self.problem.model, key, params, values, args, kwargs)
+                keys = jax.random.split(key, max(1, len(observed)))
+                return {
+                    name: met[name]["fn"].sample(k) for name, k in zip(observed, keys, strict=False)
+                }
+
+            return jax.lax.map(one, (values, keys), batch_size=256)
+
+        run = self.problem.jit("predictive", lambda: compiled)
+        return run(latent, jax.random.split(noise_key, draws), self.params, self.arrays)
+
+    def log_likelihood(self, draws: Draws) -> dict[str, jax.Array]:
+        """Pointwise log likelihood of each observed site at each draw (one leading axis)."""
+        latent = {site.name: draws[site.name] for site in self.problem.program.latent}
+        observed = [s.name for s in self.problem.program.sites if s.kind == "observed"]
+
+        def compiled(values, params, arrays):
+            def one(values):
+                args, kwargs = self.problem.arguments(arrays)
+                met = trace_of(self.problem.model, jax.random.key(0), params, values, args, kwargs)
+                return {n: met[n]["fn"].log_prob(met[n]["value"]) for n in observed}
+
+            return jax.lax.map(one, values, batch_size=256)
+
+        run = self.problem.jit("log_likelihood", lambda: compiled)
+        return run(latent, self.params, self.arrays)
+
+    # ------------------------------------------------------------------------------------ NUTS
+
+    def nuts_init(self, key: jax.Array | None = None) -> dict[str, Any]:
+        """Start and inverse mass matrix for NumPyro's NUTS, in unconstrained space.
+
+        ``init = posterior.nuts_init()``, then
+        ``MCMC(NUTS(model, inverse_mass_matrix=init["inverse_mass_matrix"]), ...)``
+        and ``mcmc.run(key, *args, init_params=init["init_params"])``.
+        """
+        key = jax.random.key(0) if key is None else key
+        found = self.sample(key, (1000,))
+        start, variance = {}, []
+        for name in sorted(site.name for site in self.problem.program.latent):
+            transform = biject_to(self.problem.program[name].support)
+            free = transform.inv(found[name])
+            start[name] = jnp.mean(free, 0)
+            variance.append(jnp.var(free, 0).ravel())
+        return {"init_params": start, "inverse_mass_matrix": jnp.concatenate(variance)}
+
+
+def _split(drawn: dict[str, Any]) -> tuple[Draws, jax.Array]:
+    """Values of the latent sites in a guide's trace, and their joint log density."""
+    latent = {
+        name: site["value"]
+        for name, site in drawn.items()
+        if site["type"] == "sample" and not site["infer"].get("is_auxiliary")
+    }
+    sites = [site for site in drawn.values() if site["type"] == "sample"]
+    return latent, jnp.sum(jnp.stack([_log_density(site) for site in sites]))
+
+
+def _log_density(site: dict[str, Any]) -> jax.Array:
+    if site["intermediates"]:
+        log_prob = site["fn"].log_prob(site["value"], site["intermediates"])
+    else:
+        log_prob = site["fn"].log_prob(site["value"])
+    return jnp.sum(scale_and_mask(log_prob, site["scale"]))
