@@ -34,6 +34,8 @@ check: setup
 
 bench: setup
 	$(BIN)/python -m benchmarks.foundation
+	$(BIN)/python -m benchmarks.fit_tasks
+	$(BIN)/python -m benchmarks.verdicts
 
 docs: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"

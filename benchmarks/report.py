@@ -18,7 +18,11 @@ MARKED = re.compile(r"(<!-- begin: (?P<name>[^>]+?) -->\n)(.*?)(<!-- end -->)", 
 
 
 def rows_of(name: str) -> str:
-    """The table ``file`` or ``file/title``."""
+    """The table ``file`` or ``file/title``, or a whole Markdown file of the results folder."""
+    if name.endswith(".md"):
+        return (
+            f"\n{(RESULTS / name).read_text().strip()}\n\n<sub>benchmarks/results/{name}</sub>\n\n"
+        )
     file, _, title = name.partition("/")
     stored = json.loads((RESULTS / f"{file}.json").read_text())
     rows = stored["rows"][title] if title else stored["rows"]

@@ -6,6 +6,7 @@ process of its own, so that its peak memory is its own; ours and the peer's foll
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import resource
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from asvi import tasks
-from benchmarks.harness import save, table
+from benchmarks.harness import RESULTS, save, table
 
 HERE = Path(__file__).parent
 OUT = HERE.parent.parent / "out" / "peer_tfp"
@@ -47,6 +48,9 @@ def measure(python: str, program: str, *arguments: str, limit: float = LIMIT) ->
     """One process; its JSON line, or what became of it."""
     environ = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     command = [python, str(HERE / program), *arguments]
+    library = program.removeprefix("with_").removesuffix(".py")
+    if library == "numpyro":
+        library = arguments[1]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environ, text=True)
     try:
         text, _ = process.communicate(timeout=limit)
@@ -56,7 +60,7 @@ def measure(python: str, program: str, *arguments: str, limit: float = LIMIT) ->
         process.communicate()
         return {
             "task": arguments[0],
-            "library": program.removeprefix("with_").removesuffix(".py"),
+            "library": library,
             "outcome": f"no result after {limit:.0f} s, stopped",
             "peak_memory_mib": peak,
         }
@@ -64,7 +68,7 @@ def measure(python: str, program: str, *arguments: str, limit: float = LIMIT) ->
         usage = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
         return {
             "task": arguments[0],
-            "library": program,
+            "library": library,
             "outcome": f"failed with exit code {process.returncode}",
             "peak_memory_mib": round(usage),
         }
@@ -80,11 +84,18 @@ def _resident_mib(pid: int) -> int | None:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tasks", default=",".join([*tasks.names(), "brownian-loop"]))
+    parser.add_argument(
+        "--peers", default="tfp,pyro,AutoNormal,AutoMultivariateNormal,AutoIAFNormal"
+    )
+    arguments = parser.parse_args()
+    peers = arguments.peers.split(",")
     OUT.mkdir(parents=True, exist_ok=True)
-    tfp, pyro = environment("tfp", TFP), environment("pyro", PYRO)
-    names = [*tasks.names(), "brownian-loop"]
-    measured, ratios = [], []
-    for name in names:
+    tfp = environment("tfp", TFP) if "tfp" in peers else None
+    pyro = environment("pyro", PYRO) if "pyro" in peers else None
+    measured = _earlier()
+    for name in arguments.tasks.split(","):
         task = tasks.get(name.removesuffix("-loop"))
         data = OUT / f"{name}.npz"
         np.savez(data, **{f"arg{i}": x for i, x in enumerate(task.args)})
@@ -93,38 +104,43 @@ def main() -> None:
             rows.append(measure(tfp, "with_tfp.py", name, str(data), str(STEPS)))
         if pyro and name in ("brownian-loop", "eight-schools", "radon"):
             rows.append(measure(pyro, "with_pyro.py", name, str(data), "2000"))
-        if name != "brownian-loop":
-            for guide in ("AutoNormal", "AutoMultivariateNormal", "AutoIAFNormal"):
+        for guide in peers:
+            if guide.startswith("Auto") and name != "brownian-loop":
                 rows.append(measure(sys.executable, "with_numpyro.py", name, guide, str(STEPS)))
         for row in rows:
             print(row, flush=True)
-        measured += rows
-        ours = rows[0]
-        for row in rows[1:]:
-            if row["outcome"] != "finished":
-                ratios.append({"task": name, "peer": row["library"], "outcome": row["outcome"]})
-                continue
-            ratios.append(
-                {
-                    "task": name,
-                    "peer": row["library"],
-                    "steps per second, ours / peer": _ratio(ours, row, "steps_per_second"),
-                    "compile time, peer / ours": _ratio(row, ours, "compile_seconds"),
-                    "peak memory, peer / ours": _ratio(row, ours, "peak_memory_mib"),
-                    "-ELBO ours": ours["neg_elbo"],
-                    "-ELBO peer": row["neg_elbo"],
-                }
-            )
-    finished = [row for row in ratios if "outcome" not in row]
-    print(table(finished))
-    save(
-        "peer_tfp",
-        {
-            "ratios": finished,
-            "unfinished": [r for r in ratios if "outcome" in r],
-            "measured": measured,
-        },
-    )
+            measured[row["task"], row["library"]] = row
+    ratios, unfinished = [], []
+    for (name, library), row in measured.items():
+        ours = measured[name, "asvi"]
+        if row is ours:
+            continue
+        if row["outcome"] != "finished":
+            unfinished.append({"task": name, "peer": library, "outcome": row["outcome"]})
+            continue
+        ratios.append(
+            {
+                "task": name,
+                "peer": library,
+                "steps per second, ours / peer": _ratio(ours, row, "steps_per_second"),
+                "compile time, peer / ours": _ratio(row, ours, "compile_seconds"),
+                "peak memory, peer / ours": _ratio(row, ours, "peak_memory_mib"),
+                "-ELBO ours": ours["neg_elbo"],
+                "-ELBO peer": row["neg_elbo"],
+            }
+        )
+    print(table(ratios))
+    found = {"ratios": ratios, "unfinished": unfinished, "measured": list(measured.values())}
+    save("peer_tfp", found)
+
+
+def _earlier() -> dict[tuple[str, str], dict[str, Any]]:
+    """What an earlier run measured; this run's tasks and peers take its place."""
+    path = RESULTS / "peer_tfp.json"
+    if not path.exists():
+        return {}
+    rows = json.loads(path.read_text())["rows"]["measured"]
+    return {(row["task"], row["library"]): row for row in rows}
 
 
 def _ratio(a: dict[str, Any], b: dict[str, Any], key: str) -> float:

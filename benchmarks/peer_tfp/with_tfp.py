@@ -118,7 +118,7 @@ def main(name: str, data: str, steps: int) -> None:
     prior, likelihood = globals()[name.replace("-", "_")](*args)
     init, apply = tfp.experimental.vi.build_asvi_surrogate_posterior_stateless(prior)
     params = init(seed=jax.random.PRNGKey(0))
-    optimizer = optax.adam(1e-2)
+    optimizer = optax.flatten(optax.adam(1e-2))
 
     def loss(params, key):
         posterior = apply(*params)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -34,6 +34,68 @@ def list_tasks() -> None:
             task.description,
         )
     Console().print(table)
+
+
+@app.command("fit")
+def fit_command(
+    model: Annotated[str, typer.Argument(help="A task's name, or my_model.py:model.")],
+    data: Annotated[Path | None, typer.Option(help=".npz with the model's arguments.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Save the fit here (fit.asvi).")] = None,
+    seed: Annotated[int, typer.Option(help="Of the random key.")] = 0,
+    steps: Annotated[int | None, typer.Option(min=1, help="The most steps to take.")] = None,
+    picture: Annotated[Path | None, typer.Option(help="Save the marginals here (.png).")] = None,
+) -> None:
+    """Fit a model: table, verdict and picture."""
+    import jax
+
+    from asvi import plot
+    from asvi.files import check_writable
+    from asvi.fit import fit
+    from asvi.models_from_files import find_model, read_data
+
+    function, args, where = find_model(model)
+    arrays: Any = read_data(data)
+    target = picture or (Path("out") / f"{where.rpartition(':')[2]}.png")
+    if picture is None:
+        target.parent.mkdir(exist_ok=True)
+    for path in (out, target):  # before any work is done
+        if path is not None:
+            check_writable(path)
+    result = fit(function, *args, key=jax.random.key(seed), steps=steps, **arrays)
+    console = Console()
+    if out is not None:
+        result.save(out, model_path=where)
+        console.print(f"wrote {out}")
+    for part in result.__rich_parts__():
+        console.print(part, highlight=False)
+    plot.marginals(result).ravel()[0].figure.savefig(target, dpi=120)
+    console.print(f"wrote {target}")
+
+
+@app.command("report")
+def report_command(
+    file: Annotated[Path, typer.Argument(help="A saved fit (fit.asvi).")],
+    model: Annotated[str | None, typer.Option(help="my_model.py:model, if it has moved.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The page (fit.html).")] = None,
+) -> None:
+    """One HTML page from a saved fit: table, verdict and pictures."""
+    from asvi.files import check_writable
+    from asvi.fit import load
+    from asvi.models_from_files import find_model
+    from asvi.report import write_html
+    from asvi.stored import model_path_of
+
+    target = out or file.with_suffix(".html")
+    check_writable(target)
+    where = model or model_path_of(file)
+    if where is None:
+        raise AsviError(
+            f"{file} does not say where its model is.\n"
+            f"Write instead:\n    asvi report {file} --model my_model.py:model"
+        )
+    function, _, _ = find_model(where)
+    write_html(load(file, function), target, title=f"asvi: {where.rpartition('/')[2]}")
+    Console().print(f"wrote {target}")
 
 
 Protocols = Annotated[str, typer.Option("--protocol", help="paper: as published.")]

@@ -47,6 +47,8 @@ class Fit:
     problem: Problem = field(repr=False)
     arrays: list[Any] = field(repr=False)
     has_data: bool = field(default=True, repr=False)
+    told: str = field(default="", repr=False)
+    """The diagnosis in words, of a loaded fit."""
 
     @cached_property
     def posterior(self) -> Posterior:
@@ -71,9 +73,13 @@ class Fit:
         stored.need_data(self.has_data, "to_arviz()")
         return inference_data.to_arviz(self.posterior, self, draws, key)
 
-    def save(self, path: str | Path) -> None:
-        """Write the fit to a file; :func:`load` reads it, and needs no data to draw."""
-        stored.save(path, self.posterior, self)
+    def save(self, path: str | Path, model_path: str | None = None) -> None:
+        """Write the fit to a file; :func:`load` reads it, and needs no data to draw.
+
+        ``model_path``, like ``"my_model.py:model"``, lets ``asvi report`` find the model again.
+        """
+        told = self.told or (str(self.diagnose()) if self.has_data else "")
+        stored.save(path, self.posterior, self, {"diagnosis": told, "model_path": model_path})
 
     def __str__(self) -> str:
         from rich.console import Console
@@ -95,6 +101,8 @@ class Fit:
         if self.has_data:
             report = self.diagnose()
             parts.append(f"verdict: {report.verdict}. {report.advice}")
+        elif self.told:
+            parts.append(self.told)
         return parts
 
 
@@ -118,10 +126,9 @@ def fit(
         machine. Without it, ``jax.random.key(0)``.
     :param family: see :class:`~asvi.guide.AutoASVI`; also a family of the whole model.
     :param draws: draws per step and lane (default 2; lanes pool theirs after the race).
-    :param steps: the most steps that may be taken (default 20,000).
+    :param steps: the most steps that may be taken (default 24,000).
     :param restarts: lanes, that is, starts that race (default 8).
-    :param tolerance: gain in ELBO, in nats, that is not worth another halving of the learning rate
-        (default 0.01).
+    :param tolerance: gain in ELBO, in nats, that is not worth another cycle (default 0.01).
     :param progress: show a line of progress.
     :param checkpoint: a file that the run is saved to as it goes; after a kill, the same call, or
         :func:`resume`, goes on from there to the same result.
@@ -169,8 +176,10 @@ def load(path: str | Path, model: Callable) -> Fit:
 
     What needs data (``diagnose``, ``to_arviz``) asks for them by :func:`fit`.
     """
-    found, problem, arrays = stored.load(path, model)
-    return _as_fit(found, problem, arrays, has_data=False)
+    found, problem, arrays, about = stored.load(path, model)
+    result = _as_fit(found, problem, arrays, has_data=False)
+    result.told = about["diagnosis"]
+    return result
 
 
 def _as_fit(found: Run, problem: Problem, arrays: list[Any], has_data: bool = True) -> Fit:

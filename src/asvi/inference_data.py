@@ -13,7 +13,7 @@ from asvi.objective import trace_of
 from asvi.posterior import Posterior
 from asvi.program import Site
 
-__all__ = ["dimensions", "summary_table", "to_arviz"]
+__all__ = ["dimensions", "prior_draws", "summary_table", "to_arviz"]
 
 
 def dimensions(site: Site) -> list[str]:
@@ -47,7 +47,7 @@ def to_arviz(posterior: Posterior, run: Any, draws: int, key: jax.Array | None) 
     joint = posterior.model_log_prob(latent)
     groups = {
         "posterior": _one_chain(found),
-        "prior": _one_chain(_prior(posterior, keys[1], draws)),
+        "prior": _one_chain(prior_draws(posterior, keys[1], draws)),
         "posterior_predictive": _one_chain(posterior.predictive(keys[2], draws=draws)),
         "log_likelihood": _one_chain(posterior.log_likelihood(found)),
         "sample_stats": _one_chain({"lp": joint, "log_q": log_q, "log_weight": joint - log_q}),
@@ -83,7 +83,8 @@ def _one_chain(values: dict[str, Any]) -> dict[str, np.ndarray]:
     return {name: np.asarray(value)[None] for name, value in values.items()}
 
 
-def _prior(posterior: Posterior, key: jax.Array, draws: int) -> dict[str, Any]:
+def prior_draws(posterior: Posterior, key: jax.Array, draws: int) -> dict[str, Any]:
+    """Draws of the latent and deterministic sites from the model's prior."""
     problem = posterior.problem
     names = {site.name for site in problem.program.latent}
 

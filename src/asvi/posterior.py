@@ -118,7 +118,7 @@ class Posterior:
                     free[name] = transform.inv(values[name])
                     change = transform.log_abs_det_jacobian(free[name], values[name])
                     jacobian += jnp.sum(change)
-                flat = guide._unpack_latent.inv(free)
+                flat = jnp.concatenate([jnp.ravel(free[name]) for name in guide._init_locs])
                 return density.log_prob(flat) - jacobian
 
             return jax.lax.map(one, values, batch_size=256)

@@ -56,7 +56,7 @@ def _by_arviz(log_ratios: np.ndarray) -> tuple[np.ndarray, float]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # ArviZ 0.23 announces 1.0; an infinite k̂ is reported by us
         try:
-            from arviz_stats.base import array_stats
+            from arviz_stats.base import array_stats  # pyright: ignore[reportMissingImports]
         except ImportError:  # ArviZ 0.x
             import arviz
 

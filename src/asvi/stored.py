@@ -16,21 +16,21 @@ import numpy as np
 from jax.interpreters import partial_eval
 
 from asvi import families
-from asvi.errors import AsviError
+from asvi.errors import AsviError, ModelError
 from asvi.files import read_file, write_file
 from asvi.fitting.problem import Problem
 from asvi.fitting.run import Run
 from asvi.objective import trace_of
 from asvi.posterior import Posterior
 
-__all__ = ["load", "need_data", "save"]
+__all__ = ["load", "model_path_of", "need_data", "save"]
 
 KIND = "an asvi fit"
 FORMAT = 1
 _NUMBERS = ("elbo", "elbo_se", "converged", "message", "steps", "skipped_steps", "seconds", "info")
 
 
-def save(path: str | Path, posterior: Posterior, run: Any) -> None:
+def save(path: str | Path, posterior: Posterior, run: Any, about: dict[str, Any]) -> None:
     """Write parameters, what is needed to draw, and the run's account of itself."""
     problem = posterior.problem
     used = arrays_that_draws_need(posterior)
@@ -45,6 +45,7 @@ def save(path: str | Path, posterior: Posterior, run: Any) -> None:
             for a, keep in zip(posterior.arrays, used, strict=True)
         ],
         "run": {name: _plain(getattr(run, name)) for name in _NUMBERS},
+        "about": about,
     }
     arrays = {f"params/{name}": value for name, value in posterior.params.items()}
     arrays["losses"] = run.losses
@@ -54,7 +55,7 @@ def save(path: str | Path, posterior: Posterior, run: Any) -> None:
     write_file(path, header, arrays)
 
 
-def load(path: str | Path, model: Callable) -> tuple[Run, Problem, list[Any]]:
+def load(path: str | Path, model: Callable) -> tuple[Run, Problem, list[Any], dict[str, Any]]:
     """The run, its problem for ``model``, and arguments enough to draw."""
     header, stored = read_file(path, KIND)
     if header.get("format") != FORMAT:
@@ -69,10 +70,11 @@ def load(path: str | Path, model: Callable) -> tuple[Run, Problem, list[Any]]:
     args, kwargs = _arguments_from_json(header["arguments"], arrays)
     try:
         problem = Problem(model, family, args, kwargs, check=False)
-    except TypeError as error:
+    except ModelError as error:
+        name = getattr(model, "__name__", "the model given")
         raise AsviError(
-            f"{path} belongs to another model: {model.__name__} cannot be called as the saved one "
-            f"was ({error})."
+            f"{path} belongs to another model: {name} cannot be called as the saved one was "
+            f"({str(error).splitlines()[0]})"
         ) from error
     found = _fingerprint(problem)
     if found != header["sites"]:
@@ -87,7 +89,13 @@ def load(path: str | Path, model: Callable) -> tuple[Run, Problem, list[Any]]:
         for name, value in stored.items()
         if name.startswith("params/")
     }
-    return Run(losses=stored["losses"], params=params, **header["run"]), problem, arrays
+    run = Run(losses=stored["losses"], params=params, **header["run"])
+    return run, problem, arrays, header["about"]
+
+
+def model_path_of(path: str | Path) -> str | None:
+    """Where the model of a stored fit was found, if it was said."""
+    return read_file(path, KIND)[0].get("about", {}).get("model_path")
 
 
 def need_data(there: bool, what: str) -> None:

@@ -39,7 +39,8 @@ def save(
         "problem": _fingerprint(problem, arrays),
         "state": state.numbers(),
     }
-    write_file(path, about, state.lanes._asdict())
+    best = {} if state.best is None else {"best": state.best}
+    write_file(path, about, {**state.lanes._asdict(), **best})
 
 
 def header(path: str | Path) -> tuple[jax.Array, Plan]:
@@ -69,7 +70,8 @@ def load(
             "left untouched.\nGive the same model, data, key and settings, or another file."
         )
     lanes = Lanes(**{name: jnp.asarray(stored[name]) for name in Lanes._fields})
-    return State(lanes=lanes, **about["state"])
+    best = jnp.asarray(stored["best"]) if "best" in stored else None
+    return State(lanes=lanes, best=best, **about["state"])
 
 
 def _fingerprint(problem: Problem, arrays: list) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from asvi.errors import ModelError
@@ -52,7 +51,7 @@ class Layout:
         return key
 
 
-def split(args: tuple, kwargs: dict[str, Any]) -> tuple[list[jax.Array], Layout]:
+def split(args: tuple, kwargs: dict[str, Any]) -> tuple[list[Any], Layout]:
     """Arrays and layout of ``model(*args, **kwargs)``.
 
     >>> arrays, layout = split((np.zeros(3), "linear"), {"scale": 2.0})
@@ -73,7 +72,7 @@ def split(args: tuple, kwargs: dict[str, Any]) -> tuple[list[jax.Array], Layout]
     return arrays, Layout(tree, tuple(leaves), shapes)
 
 
-def _checked(x: Any, name: str) -> jax.Array:
+def _checked(x: Any, name: str) -> Any:
     if isinstance(x, np.ndarray) and x.dtype.kind not in "biufc":
         raise ModelError(
             f"{name} is an array of {x.dtype} (first entry {x.ravel()[:1].tolist()}), and a model "
@@ -81,12 +80,13 @@ def _checked(x: Any, name: str) -> jax.Array:
             f"{name.split(' ')[-1].strip('`')} = np.asarray(..., dtype=float)   # codes for names: "
             "pandas.factorize(column)[0]"
         )
-    return jnp.asarray(x)
+    return x
 
 
 def _name(path: Any) -> str:
     """How a user would call this argument."""
     which, rest = path[0].idx, path[1:]
-    first = getattr(rest[0], "key", getattr(rest[0], "idx", None)) if rest else None
     inner = jax.tree_util.keystr(rest[1:])
-    return f"argument {first + 1}{inner}" if which == 0 else f"argument `{first}{inner}`"
+    return (
+        f"argument {rest[0].idx + 1}{inner}" if which == 0 else f"argument `{rest[0].key}{inner}`"
+    )

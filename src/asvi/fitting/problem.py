@@ -8,7 +8,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.flatten_util import ravel_pytree
 from numpyro.distributions import biject_to, constraints
 from numpyro.infer.util import transform_fn
@@ -53,8 +52,7 @@ class Problem:
         try:
             jax.eval_shape(self._initial, jax.random.key(0), arrays)
         except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError):
-            # The original arguments: Python can look at them.
-            self.static_data, self._fixed = True, [*_arrays_of(args, kwargs)]
+            self.static_data, self._fixed = True, arrays
         example = jax.eval_shape(self._initial, jax.random.key(0), arrays)
         zeros = {name: jnp.zeros(x.shape, x.dtype) for name, x in example.items()}
         flat, self.unravel = ravel_pytree(zeros)
@@ -112,6 +110,29 @@ class Problem:
         """A start as a flat vector."""
         return ravel_pytree(self._initial(key, arrays))[0]
 
+    def half_way(self, free: jax.Array) -> jax.Array:
+        """The same starts, (lanes, parameters), with the prior weights of hierarchies at 1/2.
+
+        Chains keep theirs: away from the prior they fall into basins of their own.
+        """
+        guide = self.guide
+        if not isinstance(guide, AutoASVI):
+            return free
+        shapes = {site.name: site.shape for site in self.program.latent}
+        prefixes = tuple(
+            guide.parameter_name(site, "")
+            for site in map(self.program.with_parents, self.program.latent)
+            if not site.steps and all(shapes.get(p) != site.shape for p in site.parents)
+        )
+        names = [
+            n for n in self._transforms if n.endswith("/prior_weight") and n.startswith(prefixes)
+        ]
+        if not names:
+            return free
+        start = jax.vmap(self.unravel)(free)
+        start |= {name: jnp.zeros_like(start[name]) for name in names}
+        return jax.vmap(lambda x: ravel_pytree(x)[0])(start)
+
     def params(self, flat: jax.Array) -> dict[str, jax.Array]:
         """The guide's (and the model's own) parameters by name, constrained."""
         return transform_fn(self._transforms, self.unravel(flat))
@@ -154,18 +175,13 @@ class Problem:
         return self.compiled[name]
 
 
-def _arrays_of(args: tuple, kwargs: dict[str, Any]) -> list[Any]:
-    leaves = jax.tree.leaves((args, kwargs))
-    return [leaf for leaf in leaves if isinstance(leaf, jax.Array | np.ndarray)]
-
-
 _KEPT: OrderedDict[Any, Problem] = OrderedDict()
 _KEEP = 16
 
 
 def problem_for(
     model: Callable, family: FamilyChoice, args: tuple, kwargs: dict[str, Any]
-) -> tuple[Problem, list[jax.Array]]:
+) -> tuple[Problem, list[Any]]:
     """The problem for this call and its data; an earlier one of the same shape is used again.
 
     So a second fit of the same model with new data of the same shapes compiles nothing.

@@ -3,20 +3,23 @@
 The whole plan is a small state machine on the host. Its state is plain numbers, so that a
 checkpoint can hold it and go on to the same result.
 
-1. *Explore.* Every lane starts from its own draw of the start and has its own learning rate. The
-   data are faded in (temperature 0.1 to 1) over the first chunks, so that chains find their basin.
-   Then all lanes are measured on the same draws and the best one is copied into all.
-2. *Descend.* Lanes pool their gradients: one step has ``lanes x draws`` draws. The plain or the
-   path gradient is used, whichever had the smaller noise when both were tried. While the loss falls
-   by more than its Monte Carlo error, the learning rate stays; when it no longer does, it halves.
-3. *Stop*, when two halvings in a row have gained less than the tolerance and its error, or when the
-   rate is a hundredth of the first. The mean of the last level's iterates is measured against the
-   last iterate, and the better is kept.
+1. *Explore.* Every lane goes its own way, at its own learning rate. Half of the lanes start at the
+   family's own start, which for the convex update is the prior; the others with the prior weights
+   of hierarchies (not of chains) at 1/2, half-way to mean field: their posteriors have optima near
+   either. The data are faded in (temperature 0.1 to 1) over the first chunks, so that chains find their basin.
+2. *Duel.* The best lane of each half, measured on the same draws, is copied over its half, whose
+   lanes now pool their gradients. The winner of the duel is copied into all.
+3. *Descend*, in cycles. All lanes pool their gradients: one step has ``lanes x draws`` draws. The
+   first chunks try plain and path gradients, and the one of smaller variance stays. In a cycle the
+   learning rate falls to nothing along a cosine; each cycle is twice as long as the one before and
+   begins at a lower rate.
+4. *Stop*, when a cycle gained less than the tolerance, or than twice its Monte Carlo error, over
+   the one before, measured on the same draws. The best end of a cycle is kept.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import jax
@@ -28,6 +31,7 @@ from asvi.fitting.problem import Problem
 
 __all__ = ["Plan", "State", "begin", "candidates", "finished", "step_chunk"]
 
+_ARRAYS = ("lanes", "best")
 RATES = (0.05, 0.02, 0.01, 0.005)
 
 
@@ -39,7 +43,9 @@ class Plan:
     draws: int = 2
     chunk: int = 250
     explore_chunks: int = 4
-    max_steps: int = 20_000
+    duel_chunks: int = 4
+    first_cycle: int = 12
+    max_steps: int = 24_000
     tolerance: float = 0.01
     rates: tuple[float, ...] = RATES
     judge_draws: int = 128
@@ -50,29 +56,34 @@ class State:
     """Where a run stands: arrays in ``lanes``, the rest plain numbers."""
 
     lanes: Lanes
+    best: Any = None  # parameters at the best end of a cycle, after the race
     phase: str = "explore"
     chunks: int = 0
-    rate: float = 0.0
+    rates: list[float] = field(default_factory=list)
+    pools: list[int] = field(default_factory=list)
     first_rate: float = 0.0
     score_share: float = 1.0
     trial: dict[str, float] = field(default_factory=dict)
-    level: list[float] = field(default_factory=list)
-    level_error: list[float] = field(default_factory=list)
-    level_means: list[float] = field(default_factory=list)
-    small_gains: int = 0
+    cycle: int = 0
+    cycle_begin: int = 0
     losses: list[float] = field(default_factory=list)
     noise: float = float("nan")
-    gain_per_chunk: float = float("nan")
+    gains: list[float] = field(default_factory=list)
 
     def numbers(self) -> dict[str, Any]:
         """All but the arrays, for a checkpoint."""
-        return {k: v for k, v in asdict(self).items() if k != "lanes"}
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _ARRAYS}
 
 
 def begin(problem: Problem, arrays: list, key: jax.Array, plan: Plan) -> State:
     """Lanes at their starts."""
     make = problem.jit(("initial", plan.lanes), lambda: jax.vmap(problem.initial, (0, None)))
-    return State(new_lanes(make(jax.random.split(key, plan.lanes), arrays)))
+    free = make(jax.random.split(key, plan.lanes), arrays)
+    half_way = problem.half_way(free)
+    odd = (jnp.arange(plan.lanes) % 2 == 1)[:, None]
+    free = jnp.where(odd, half_way, free)
+    rates = [plan.rates[i // 2 % len(plan.rates)] for i in range(plan.lanes)]
+    return State(new_lanes(free), rates=rates, pools=list(range(plan.lanes)))
 
 
 def finished(state: State, plan: Plan) -> bool:
@@ -82,95 +93,141 @@ def finished(state: State, plan: Plan) -> bool:
 def step_chunk(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state: State) -> State:
     """One compiled chunk of steps and the decision after it; ``key`` is that of the whole run."""
     chunk_key = jax.random.fold_in(key, state.chunks)
-    exploring = state.phase == "explore"
+    racing = state.phase in ("explore", "duel")
     settings = _settings(problem, plan, state)
     lanes, seen = advance(
         problem, state.lanes, arrays, chunk_key, settings, steps=plan.chunk, draws=plan.draws
     )
     losses = np.asarray(seen["loss"], float)
     state.lanes, state.chunks = lanes, state.chunks + 1
-    if exploring:
+    if racing:
         state.losses.append(float(np.nanmin(np.nanmean(losses[-50:], 0))))
-        if state.chunks >= plan.explore_chunks:
-            _choose(problem, arrays, jax.random.fold_in(key, 10**6), plan, state)
+        if state.phase == "explore" and state.chunks >= plan.explore_chunks:
+            _pair_off(problem, arrays, jax.random.fold_in(key, 10**6), plan, state)
+        elif state.chunks >= plan.explore_chunks + plan.duel_chunks:
+            _choose(problem, arrays, jax.random.fold_in(key, 10**6 + 1), plan, state)
         return state
     per_step = np.nanmean(np.where(np.isfinite(losses), losses, np.nan), 1)
     state.losses.append(float(np.nanmean(per_step)))
     state.noise = float(np.nanmean(seen["noise"]))
-    _decide(plan, state, per_step, float(np.nanmean(seen["spread"])))
+    _choose_gradient(state, float(np.nanmean(seen["spread"])))
+    if state.chunks - state.cycle_begin >= _length(plan, state.cycle):
+        _end_cycle(problem, arrays, jax.random.fold_in(key, 2 * 10**6), plan, state)
+    else:
+        _set_rate(plan, state)
     return state
 
 
 def _settings(problem: Problem, plan: Plan, state: State) -> Settings:
-    dtype, lanes = problem.dtype, plan.lanes
-    if state.phase == "explore":
-        rates = jnp.asarray([plan.rates[i % len(plan.rates)] for i in range(lanes)], dtype)
-        fade = max(1, plan.explore_chunks // 2)
-        ramp = np.interp([state.chunks, state.chunks + 1], [0, fade], [0.1, 1.0])
-        pool = jnp.eye(lanes, dtype=dtype)
-        return Settings(rates, pool, jnp.asarray(ramp, dtype), jnp.asarray(1.0, dtype))
+    dtype = problem.dtype
+    pools = np.array(state.pools)
+    together = (pools[:, None] == pools).astype(float)
+    fade = max(1, plan.explore_chunks // 2)
+    ramp = np.interp([state.chunks, state.chunks + 1], [0, fade], [0.1, 1.0])
     return Settings(
-        jnp.full(lanes, state.rate, dtype),
-        jnp.full((lanes, lanes), 1.0 / lanes, dtype),
-        jnp.ones(2, dtype),
+        jnp.asarray(state.rates, dtype),
+        jnp.asarray(together / together.sum(1, keepdims=True), dtype),
+        jnp.asarray(ramp, dtype),
         jnp.asarray(state.score_share, dtype),
     )
 
 
-def _choose(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state: State) -> None:
-    """Copy the lane of the best ELBO into all."""
+def _measure(
+    problem: Problem, arrays: list, key: jax.Array, plan: Plan, state: State
+) -> np.ndarray:
+    """ELBO of every lane, all on the same draws; -inf where it is not finite."""
     keys = jax.random.split(key, plan.judge_draws)
     same = jnp.broadcast_to(keys, (plan.lanes, plan.judge_draws))
-    draws = np.asarray(
-        evaluate(problem, state.lanes.free, arrays, same, draws=plan.judge_draws), float
-    )
-    elbos = np.where(np.isfinite(draws).all(1), draws.mean(1), -np.inf)
-    best = int(np.argmax(elbos))
-    state.lanes = jax.tree.map(lambda x: jnp.broadcast_to(x[best], x.shape), state.lanes)
-    state.rate = state.first_rate = float(plan.rates[best % len(plan.rates)])
-    state.phase = "try plain" if problem.has_path else "descend"
+    found = evaluate(problem, state.lanes.free, arrays, same, draws=plan.judge_draws)
+    draws = np.asarray(found, float)
+    # Some draws may be impossible at an early stage; they count as the worst possible one.
+    fine = np.isfinite(draws)
+    worst = draws[fine].min() if fine.any() else 0.0
+    return np.where(fine.any(1), np.where(fine, draws, worst).mean(1), -np.inf)
+
+
+def _copy(state: State, sources: list[int]) -> None:
+    """Lane i becomes a copy of lane ``sources[i]``."""
+    index = jnp.asarray(sources)
+    state.lanes = jax.tree.map(lambda x: x[index], state.lanes)
+    state.rates = [state.rates[i] for i in sources]
     _restart_average(state)
 
 
-def _decide(plan: Plan, state: State, per_step: np.ndarray, spread: float) -> None:
+def _pair_off(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state: State) -> None:
+    """Copy the best lane of each kind of start over its half; halves pool their gradients."""
+    elbos = _measure(problem, arrays, key, plan, state)
+    if plan.lanes < 4:
+        _choose(problem, arrays, key, plan, state)
+        return
+    even, odd = (max(range(kind, plan.lanes, 2), key=lambda i: elbos[i]) for kind in (0, 1))
+    half = plan.lanes // 2
+    _copy(state, [even] * half + [odd] * (plan.lanes - half))
+    state.pools = [0] * half + [1] * (plan.lanes - half)
+    state.phase = "duel"
+
+
+def _choose(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state: State) -> None:
+    """Copy the lane of the best ELBO into all; from here on they are one."""
+    best = int(np.argmax(_measure(problem, arrays, key, plan, state)))
+    _copy(state, [best] * plan.lanes)
+    state.pools = [0] * plan.lanes
+    state.first_rate = state.rates[0]
+    state.phase = "try plain" if problem.has_path else "descend"
+    state.cycle_begin = state.chunks
+    state.best = state.lanes.free[0]
+    _set_rate(plan, state)
+
+
+def _choose_gradient(state: State, spread: float) -> None:
+    """After a chunk with each estimator, stay with the one of the smaller variance."""
     if state.phase == "try plain":
         state.trial["plain"], state.score_share, state.phase = spread, 0.0, "try path"
-        return
-    if state.phase == "try path":
+    elif state.phase == "try path":
         state.trial["path"] = spread
         state.score_share = 0.0 if spread < state.trial["plain"] else 1.0
         state.phase = "descend"
-        return
-    half = len(per_step) // 2
-    state.level += [float(per_step[:half].mean()), float(per_step[half:].mean())]
-    state.level_error += [
-        float(part.std() / np.sqrt(half)) for part in (per_step[:half], per_step[half:])
-    ]
-    if len(state.level) < 4:
-        return
-    # A line through the level's half-chunks: is the loss still falling by more than its error?
-    recent, errors = np.array(state.level[-6:]), np.array(state.level_error[-6:])
-    time = np.arange(len(recent)) - (len(recent) - 1) / 2
-    slope = float(time @ recent / (time @ time))
-    error = float(np.sqrt(np.mean(errors**2) / (time @ time)))
-    state.gain_per_chunk = -2 * slope
-    if -slope > max(2 * error, plan.tolerance / 8):
-        return
-    # Nothing more to gain at this rate.
-    mean = float(np.mean(recent[-4:]))
-    before = state.level_means[-1] if state.level_means else np.inf
-    state.level_means.append(mean)
-    noise = float(np.sqrt(np.mean(errors[-4:] ** 2) / 4))
-    small = before - mean < max(plan.tolerance, 2 * noise)
-    state.small_gains = state.small_gains + 1 if small else 0
-    if (state.small_gains >= 2 and state.rate <= state.first_rate / 16) or (
-        state.rate <= state.first_rate / 100
-    ):
+
+
+def _length(plan: Plan, cycle: int) -> int:
+    """Chunks in a cycle."""
+    return plan.first_cycle * 2**cycle
+
+
+def _set_rate(plan: Plan, state: State) -> None:
+    """The learning rate of the next chunk: a cosine from the cycle's first rate to 1% of it."""
+    done = (state.chunks - state.cycle_begin) / _length(plan, state.cycle)
+    top = state.first_rate * 0.6**state.cycle
+    rate = top * (0.01 + 0.99 * 0.5 * (1 + np.cos(np.pi * done)))
+    state.rates = [float(rate)] * plan.lanes
+
+
+def _end_cycle(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state: State) -> None:
+    """Keep the better of this cycle's end and the best before; stop where little was gained."""
+    new = state.lanes.free[0]
+    half = plan.lanes // 2 or 1
+    rows = jnp.stack([new] * half + [state.best] * (plan.lanes - half))
+    keys = jax.random.split(key, (half, plan.judge_draws))
+    keys = jnp.concatenate([keys, keys, keys])[: plan.lanes]  # the same draws for both
+    draws = np.asarray(evaluate(problem, rows, arrays, keys, draws=plan.judge_draws), float)
+    if plan.lanes >= 2:
+        change = (draws[:half] - draws[half : 2 * half]).ravel()
+        change = change[np.isfinite(change)]
+        gain = float(change.mean()) if len(change) else -np.inf
+        error = float(change.std() / np.sqrt(len(change))) if len(change) else np.inf
+    else:
+        gain, error = np.inf, 0.0  # a single lane cannot be compared: go on to the last step
+    state.gains.append(gain)
+    if gain > 0:
+        state.best = new
+    if state.cycle > 0 and gain < max(plan.tolerance, 2 * error):
         state.phase = "done"
         return
-    state.rate /= 2
-    state.level, state.level_error = [], []
+    state.cycle += 1
+    state.cycle_begin = state.chunks
+    state.lanes = state.lanes._replace(free=jnp.broadcast_to(state.best, state.lanes.free.shape))
     _restart_average(state)
+    _set_rate(plan, state)
 
 
 def _restart_average(state: State) -> None:
@@ -182,6 +239,10 @@ def candidates(
     problem: Problem, arrays: list, key: jax.Array, plan: Plan, state: State
 ) -> dict[str, jax.Array]:
     """Vectors that may be the result: the mean of the last iterates, the last iterate."""
-    if state.phase == "explore":  # interrupted before the lanes were compared
+    if state.phase in ("explore", "duel"):  # interrupted before the lanes were compared
         _choose(problem, arrays, key, plan, state)
-    return {"averaged": state.lanes.average[0], "last": state.lanes.free[0]}
+    return {
+        "averaged": state.lanes.average[0],
+        "last": state.lanes.free[0],
+        "best": state.best,
+    }

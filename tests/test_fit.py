@@ -1,0 +1,386 @@
+"""`asvi.fit` through its public face: results, repetition, checkpoints, files, bad input."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro.infer import MCMC, NUTS
+
+import asvi
+from asvi.errors import AsviError, ModelError, SiteError
+from asvi.fitting import schedule
+from asvi.fitting.problem import _KEPT
+
+QUICK = {"progress": False, "steps": 1500}
+
+
+def normal_model(y):
+    mu = numpyro.sample("mu", dist.Normal(0.0, 10.0))
+    with numpyro.plate("n", len(y)):
+        numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+
+
+def groups_model(x, y=None):
+    mu = numpyro.sample("mu", dist.Normal(0.0, 5.0))
+    tau = numpyro.sample("tau", dist.HalfNormal(2.0))
+    with numpyro.plate("group", 6):
+        theta = numpyro.sample("theta", dist.Normal(mu, tau))
+        numpyro.deterministic("double", 2 * theta)
+        numpyro.sample("y", dist.Normal(theta + x, 1.0), obs=y)
+
+
+X = np.linspace(-1, 1, 6).astype(np.float32)
+Y = np.array([1.0, 2.5, 0.3, 4.0, 2.2, 3.1], np.float32)
+
+
+def exact_normal(y):
+    n, var = len(y), 1 / (1 / 100 + len(y))
+    mean = var * np.sum(y)
+    cov = np.eye(n) + 100 * np.ones((n, n))
+    _sign, logdet = np.linalg.slogdet(2 * np.pi * cov)
+    return mean, var**0.5, -0.5 * (logdet + y @ np.linalg.solve(cov, y))
+
+
+@pytest.fixture(scope="module")
+def groups():
+    return asvi.fit(groups_model, X, y=Y, progress=False, steps=4000)
+
+
+# -------------------------------------------------------------------------------------- results
+
+
+def test_a_conjugate_model_is_fitted_exactly():
+    y = np.array([1.0, 2.0, 3.0, 2.5], np.float32)
+    result = asvi.fit(normal_model, y, progress=False)
+    mean, sd, evidence = exact_normal(y.astype(float))
+    assert result.converged
+    assert abs(result.elbo - evidence) < 1e-3
+    assert abs(result.posterior.mean()["mu"] - mean) < 0.05 * sd * 2
+    assert abs(result.posterior.sd()["mu"] - sd) < 0.05 * sd
+    report = result.diagnose()
+    assert report.verdict == "good"
+    assert report.k_hat < 0.3
+    assert "verdict: good" in str(result)
+
+
+def test_the_same_key_gives_the_same_result_and_another_key_another():
+    a, b = (asvi.fit(normal_model, Y, key=jax.random.key(3), **QUICK) for _ in range(2))
+    c = asvi.fit(normal_model, Y, key=jax.random.key(4), **QUICK)
+    assert a.elbo == b.elbo
+    assert all(np.array_equal(a.params[k], b.params[k]) for k in a.params)
+    assert any(not np.array_equal(a.params[k], c.params[k]) for k in a.params)
+
+
+def test_new_data_of_the_same_shape_compile_nothing():
+    asvi.fit(normal_model, Y, **QUICK)
+    compiled = len(_KEPT)
+    problem = list(_KEPT.values())[-1]
+    sizes = {name: f._cache_size() for name, f in problem.compiled.items()}
+    again = asvi.fit(normal_model, Y + 1, **QUICK)
+    assert len(_KEPT) == compiled
+    assert {name: f._cache_size() for name, f in problem.compiled.items()} == sizes
+    assert abs(again.posterior.mean()["mu"] - exact_normal(Y.astype(float) + 1)[0]) < 0.1
+
+
+def test_a_model_whose_python_looks_at_the_data():
+    def model(y, seen):
+        mu = numpyro.sample("mu", dist.Normal(0.0, 10.0))
+        for i in range(len(y)):
+            if seen[i]:
+                numpyro.sample(f"y{i}", dist.Normal(mu, 1.0), obs=y[i])
+
+    y, seen = np.array([1.0, 99.0, 3.0], np.float32), np.array([True, False, True])
+    result = asvi.fit(model, y, seen, progress=False)
+    assert abs(result.posterior.mean()["mu"] - exact_normal(np.array([1.0, 3.0]))[0]) < 0.1
+
+
+def test_parameters_of_the_model_are_learned():
+    def model(y):
+        scale = numpyro.param("scale", 5.0, constraint=dist.constraints.positive)
+        mu = numpyro.sample("mu", dist.Normal(0.0, 10.0))
+        with numpyro.plate("n", len(y)):
+            numpyro.sample("y", dist.Normal(mu, scale), obs=y)
+
+    y = np.asarray(np.random.default_rng(0).normal(3.0, 0.5, 200), np.float32)
+    result = asvi.fit(model, y, progress=False)
+    assert abs(float(result.params["scale"]) - y.std()) < 0.05
+
+
+@pytest.mark.parametrize("family", [asvi.families.MeanField(), asvi.families.MultivariateNormal()])
+def test_other_families_through_the_same_call(family):
+    result = asvi.fit(groups_model, X, y=Y, family=family, progress=False, steps=2000)
+    draws = result.posterior.sample(jax.random.key(0), (7, 3))
+    assert draws["theta"].shape == (7, 3, 6)
+    log_prob = result.posterior.log_prob(draws)
+    assert log_prob.shape == (7, 3)
+    assert np.isfinite(log_prob).all()
+    missed = set(result.explain().missed)
+    if isinstance(family, asvi.families.MeanField):
+        assert ("mu", "theta") in missed
+    else:
+        assert not missed
+
+
+# ------------------------------------------------------------------------------------ posterior
+
+
+def test_draws_densities_and_moments(groups):
+    posterior = groups.posterior
+    draws, log_q = posterior._draw(jax.random.key(1), (200,))
+    assert draws["double"].shape == (200, 6)
+    np.testing.assert_allclose(draws["double"], 2 * draws["theta"], rtol=1e-5)
+    np.testing.assert_allclose(posterior.log_prob(draws), log_q, rtol=1e-4, atol=1e-3)
+    # E_q[log p - log q] is the ELBO.
+    many, log_q = posterior._draw(jax.random.key(2), (4000,))
+    ratios = np.asarray(posterior.model_log_prob(many) - log_q)
+    assert abs(ratios.mean() - groups.elbo) < 5 * ratios.std() / 4000**0.5 + 5 * groups.elbo_se
+    low, mid, high = posterior.quantiles((0.05, 0.5, 0.95))["tau"]
+    assert 0 < low < mid < high
+
+
+def test_resampling_moves_towards_the_exact_posterior(groups):
+    """Against long NUTS: the sd of tau is better after resampling."""
+    mcmc = MCMC(NUTS(groups_model), num_warmup=1000, num_samples=4000, progress_bar=False)
+    mcmc.run(jax.random.key(0), X, y=Y)
+    exact = np.asarray(mcmc.get_samples()["tau"])
+    plain = np.asarray(groups.posterior.sample(jax.random.key(1), (4000,))["tau"])
+    better = np.asarray(groups.posterior.resample(jax.random.key(1), 4000, draws=20_000)["tau"])
+    assert abs(better.mean() - exact.mean()) < abs(plain.mean() - exact.mean()) + 0.05
+    assert abs(better.std() - exact.std()) < abs(plain.std() - exact.std()) + 0.02
+
+
+def test_nuts_starts_from_the_fit(groups):
+    init = groups.posterior.nuts_init()
+    kernel = NUTS(groups_model, inverse_mass_matrix=init["inverse_mass_matrix"])
+    mcmc = MCMC(kernel, num_warmup=100, num_samples=100, progress_bar=False)
+    mcmc.run(jax.random.key(0), X, y=Y, init_params=init["init_params"])
+    assert np.isfinite(mcmc.get_samples()["theta"]).all()
+    assert mcmc.get_extra_fields()["diverging"].mean() < 0.3
+
+
+def test_predictions_at_the_data_and_elsewhere(groups):
+    here = groups.posterior.predictive(jax.random.key(0), draws=300)
+    assert here["y"].shape == (300, 6)
+    moved = groups.posterior.predictive(jax.random.key(0), X + 100, draws=300)
+    assert abs(np.mean(moved["y"]) - np.mean(here["y"]) - 100) < 1.0
+    assert np.std(here["y"]) > 1.0
+
+
+def test_arviz_has_all_groups_and_plate_names(groups):
+    data = groups.to_arviz(draws=50)
+    for group in (
+        "posterior",
+        "prior",
+        "observed_data",
+        "posterior_predictive",
+        "log_likelihood",
+        "sample_stats",
+    ):
+        assert group in list(
+            data.groups() if callable(data.groups) else [g[1:] for g in data.groups]
+        )
+    assert data["posterior"]["theta"].dims == ("chain", "draw", "group")
+    assert data["log_likelihood"]["y"].shape == (1, 50, 6)
+    np.testing.assert_array_equal(data["observed_data"]["y"], Y)
+
+
+def test_missing_draws_are_named(groups):
+    draws = groups.posterior.sample(jax.random.key(0), (5,))
+    with pytest.raises(AsviError, match="lack tau"):
+        groups.posterior.log_prob({k: v for k, v in draws.items() if k != "tau"})
+    with pytest.raises(AsviError, match="site 'theta': the draws given have shape"):
+        groups.posterior.log_prob({**draws, "theta": draws["theta"][:, :3]})
+
+
+# ---------------------------------------------------------------------------- diagnosis, reading
+
+
+def test_explanation_names_what_is_missed(groups):
+    told = groups.explain()
+    assert told.missed == (("mu", "tau"),)
+    assert ("tau", "theta") in told.represented
+    row = next(r for r in told.rows if r.name == "theta")
+    assert row.parents == ("mu", "tau")
+    assert set(row.prior_weights) == {"loc", "scale"}
+    assert 0.05 < row.prior_weights["loc"] < 0.95
+
+
+def test_a_run_stopped_early_is_not_trusted():
+    task = asvi.tasks.get("lorenz")
+    result = asvi.fit(
+        task.model, *task.args, family=asvi.families.MeanField(), progress=False, steps=500
+    )
+    report = result.diagnose()
+    assert not result.converged
+    assert report.verdict == "not trustworthy"
+    assert "run longer" in report.advice
+    assert not report.ok
+
+
+# ------------------------------------------------------------------------- interrupted, resumed
+
+
+def test_ctrl_c_returns_the_best_so_far(monkeypatch):
+    step = schedule.step_chunk
+    calls = []
+
+    def stopping(*args):
+        calls.append(1)
+        if len(calls) == 7:
+            raise KeyboardInterrupt
+        return step(*args)
+
+    monkeypatch.setattr("asvi.fitting.run.step_chunk", stopping)
+    result = asvi.fit(normal_model, Y, progress=False)
+    assert result.steps == 6 * 250
+    assert "interrupted" in result.message
+    assert not result.converged
+    assert np.isfinite(result.elbo)
+
+
+PROGRAM = """
+import os, signal, sys
+import jax, numpy as np
+sys.path.insert(0, {tests!r})
+import asvi
+from test_fit import X, Y, groups_model
+from asvi.fitting import checkpoint, run
+checkpoint.SECONDS_BETWEEN = 0.0
+step, calls = run.step_chunk, []
+def stopping(*args):
+    calls.append(1)
+    if len(calls) == 6:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return step(*args)
+run.step_chunk = stopping
+asvi.fit(groups_model, X, y=Y, key=jax.random.key(5), steps=2500, progress=False,
+         checkpoint={path!r})
+"""
+
+
+def test_a_killed_run_goes_on_to_the_same_result(tmp_path):
+    path = str(tmp_path / "run.ckpt")
+    program = PROGRAM.format(tests=os.path.dirname(__file__), path=path)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
+    whole = asvi.fit(groups_model, X, y=Y, key=jax.random.key(5), steps=2500, progress=False)
+    resumed = asvi.resume(path, groups_model, X, y=Y, progress=False)
+    assert resumed.elbo == whole.elbo
+    assert all(np.array_equal(resumed.params[k], whole.params[k]) for k in whole.params)
+    with pytest.raises(AsviError, match=r"belongs to another run: data(?s:.*)left untouched"):
+        asvi.resume(path, groups_model, X, y=Y + 1, progress=False)
+
+
+# ---------------------------------------------------------------------------------------- files
+
+
+def test_a_saved_fit_draws_without_the_data(groups, tmp_path):
+    path = tmp_path / "fit.asvi"
+    groups.save(path)
+    loaded = asvi.load(path, groups_model)
+    key = jax.random.key(9)
+    a, b = (fit.posterior.sample(key, (20,)) for fit in (groups, loaded))
+    for name in a:
+        np.testing.assert_allclose(a[name], b[name], rtol=1e-6)
+    assert loaded.elbo == groups.elbo
+    assert "verdict" in str(loaded)
+    with pytest.raises(AsviError, match="needs the training data"):
+        loaded.diagnose()
+
+
+def test_the_data_are_not_in_the_file(tmp_path):
+    secret = np.full(6, 12345.678, np.float32)
+    result = asvi.fit(groups_model, X, y=secret, progress=False, steps=500)
+    path = tmp_path / "fit.asvi"
+    result.save(path)
+    from asvi.files import read_file
+
+    _, arrays = read_file(path, "an asvi fit")
+    assert not [name for name in arrays if name.startswith("arguments")]
+    assert all(not np.isin(12345.678, np.round(a, 3)) for a in arrays.values())
+
+
+def test_a_file_of_another_model_is_refused(groups, tmp_path):
+    path = tmp_path / "fit.asvi"
+    groups.save(path)
+
+    def other(x, y=None):
+        mu = numpyro.sample("mu", dist.Normal(0.0, 5.0))
+        numpyro.sample("y", dist.Normal(mu + x, 1.0).to_event(1), obs=y)
+
+    with pytest.raises(AsviError, match=r"belongs to another model; differing sites: .*tau"):
+        asvi.load(path, other)
+    with pytest.raises(AsviError, match="belongs to another model: normal_model cannot be called"):
+        asvi.load(path, normal_model)
+
+
+def test_a_damaged_or_foreign_file_is_refused(tmp_path):
+    path = tmp_path / "fit.asvi"
+    path.write_bytes(b"not a zip at all")
+    with pytest.raises(AsviError, match="is not a file of asvi, or it is damaged"):
+        asvi.load(path, normal_model)
+    np.savez(tmp_path / "other.npz", x=np.ones(3))
+    with pytest.raises(AsviError, match="is not a file of asvi, or it is damaged"):
+        asvi.load(tmp_path / "other.npz", normal_model)
+    with pytest.raises(AsviError, match="There is no file"):
+        asvi.load(tmp_path / "none.asvi", normal_model)
+
+
+def test_a_path_that_cannot_be_written_is_said_before_any_work(tmp_path, groups):
+    with pytest.raises(AsviError, match=r"does not exist. Make it first: mkdir -p"):
+        asvi.fit(normal_model, Y, checkpoint=tmp_path / "no" / "run.ckpt", progress=False)
+    with pytest.raises(AsviError, match="is a folder"):
+        groups.save(tmp_path)
+
+
+# ------------------------------------------------------------------------------------ bad input
+
+
+def test_data_that_are_no_numbers():
+    with pytest.raises(ModelError, match=r"argument 1 is an array of <U3(?s:.*)factorize"):
+        asvi.fit(normal_model, np.array(["1.0", "2.0"]), progress=False)
+    with pytest.raises(ModelError, match=r"argument `y` is an array of object"):
+        asvi.fit(groups_model, X, y=np.array([1.0, None], object), progress=False)
+
+
+def test_a_likelihood_that_is_minus_infinity_everywhere():
+    def model(y):
+        scale = numpyro.sample("scale", dist.Uniform(0.0, 1.0))
+        numpyro.sample("y", dist.Uniform(0.0, scale), obs=y)
+
+    with pytest.raises(SiteError, match=r"site 'y'"):
+        asvi.fit(model, jnp.array(5.0), progress=False)
+
+
+def test_nan_in_the_data_and_no_latent_site():
+    with pytest.raises(SiteError, match="site 'y'"):
+        asvi.fit(normal_model, np.array([1.0, np.nan], np.float32), progress=False)
+
+    def nothing(y):
+        numpyro.sample("y", dist.Normal(0.0, 1.0), obs=y)
+
+    with pytest.raises(ModelError, match="no latent site"):
+        asvi.fit(nothing, jnp.array(1.0), progress=False)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"draws": 0}, "draws must be a whole number"),
+        ({"steps": 2.5}, "steps must be a whole number"),
+        ({"restarts": -1}, "restarts must be a whole number"),
+        ({"tolerance": 0.0}, "tolerance must be positive"),
+    ],
+)
+def test_settings_out_of_range(settings, message):
+    with pytest.raises(AsviError, match=message):
+        asvi.fit(normal_model, Y, progress=False, **settings)
