@@ -115,8 +115,10 @@ def _verdict(n: dict[str, Any], run: Any) -> tuple[str, str, list[str]]:
     if not np.isfinite(n["elbo"]):
         reasons.append("the ELBO is not finite")
         return BAD, "look at the data and the priors' supports; asvi.fit names the site", reasons
+    gains = run.info.get("gains") or [np.inf]
+    settled = n["converged"] or abs(gains[-1]) < 0.5
     if not n["converged"]:
-        reasons.append(run.message)
+        reasons.append(f"{run.message}; its last cycle gained {gains[-1]:.2f} nat")
     if n["skipped"] > 0.05:
         reasons.append(f"{n['skipped']:.0%} of gradients were not finite")
     if far:
@@ -129,14 +131,14 @@ def _verdict(n: dict[str, Any], run: Any) -> tuple[str, str, list[str]]:
             f"k-hat is {n['k_hat']:.2f} (above 0.7): the guide misses posterior mass, "
             f"most around {site!r}"
         )
-    if not n["converged"] and "stopped at" in run.message:
+    if not settled:
         advice = "run longer: asvi.fit(..., steps=4 * steps)"
     else:
         advice = (
             "use a richer family, reparameterise the model, or run NUTS from result.posterior."
             "nuts_init()"
         )
-    if reasons and (n["k_hat"] > 0.7 or far or not n["converged"] or n["skipped"] > 0.05):
+    if n["k_hat"] > 0.7 or far or not settled or n["skipped"] > 0.05:
         return BAD, advice, reasons
     if n["k_hat"] > 0.5:
         reasons.append(f"k-hat is {n['k_hat']:.2f}, between 0.5 and 0.7")

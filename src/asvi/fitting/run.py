@@ -117,6 +117,7 @@ def _conclude(
             "gradient": "path" if state.score_share == 0 and problem.has_path else "plain",
             "gradient_spread": dict(state.trial),
             "kept": best,
+            "gains": list(state.gains),
             "chunk": plan.chunk,
             "lanes": plan.lanes,
             "draws_per_step": plan.draws * plan.lanes,

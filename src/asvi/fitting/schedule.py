@@ -1,4 +1,4 @@
-"""Takes a problem; gives optimised parameters: explore, keep the best lane, anneal, stop.
+"""Takes a problem; gives optimised parameters: explore, duel, descend in cycles, stop.
 
 The whole plan is a small state machine on the host. Its state is plain numbers, so that a
 checkpoint can hold it and go on to the same result.
@@ -6,7 +6,8 @@ checkpoint can hold it and go on to the same result.
 1. *Explore.* Every lane goes its own way, at its own learning rate. Half of the lanes start at the
    family's own start, which for the convex update is the prior; the others with the prior weights
    of hierarchies (not of chains) at 1/2, half-way to mean field: their posteriors have optima near
-   either. The data are faded in (temperature 0.1 to 1) over the first chunks, so that chains find their basin.
+   either. The data are faded in (temperature 0.1 to 1) over the first chunks, so that chains find
+   their basin.
 2. *Duel.* The best lane of each half, measured on the same draws, is copied over its half, whose
    lanes now pool their gradients. The winner of the duel is copied into all.
 3. *Descend*, in cycles. All lanes pool their gradients: one step has ``lanes x draws`` draws. The
