@@ -1,12 +1,16 @@
 """Takes an ordinary NumPyro model; gives a posterior that keeps the model's own structure.
 
-The names, by stage of the pipeline ``model → program → family → guide → objective``:
+``asvi.fit(model, *data)`` is all that most need. The names, by stage of the pipeline
+``model → program → family → guide → objective → fit → posterior``:
 
 - :class:`Program`, :class:`Site`: the structure of a model;
 - :mod:`asvi.families`: what a site's surrogate is made of; :func:`register_parameters`,
   :func:`register_substitution` for distributions of your own;
-- :class:`AutoASVI`: the guide;
-- :class:`ELBO`: the loss.
+- :class:`AutoASVI`, :func:`autoguide`: the guide;
+- :class:`ELBO`: the loss;
+- :func:`fit`, :class:`Fit`, :func:`load`, :func:`resume`: the one call and its result;
+- :class:`Posterior`: what was fitted; :mod:`asvi.plot` draws it;
+- :mod:`asvi.tasks`: embedded problems with exact answers.
 """
 
 from asvi import families, tasks
@@ -36,8 +40,17 @@ __all__ = [
     "families",
     "fit",
     "load",
+    "plot",
     "register_parameters",
     "register_substitution",
     "resume",
     "tasks",
 ]
+
+
+def __getattr__(name: str):
+    if name == "plot":  # matplotlib takes its time to import
+        import asvi.plot
+
+        return asvi.plot
+    raise AttributeError(f"module 'asvi' has no attribute {name!r}")

@@ -26,7 +26,8 @@ class Report:
     - ``k_hat_by_site``: the same from the terms of one site and its children alone: where to look.
     - ``effective_draws``: of ``draws``, after weighting.
     - ``shift``: per site, how far the weighted mean lies from the guide's mean, in posterior
-      standard deviations, largest over the site's numbers; ``shift_error`` its standard error.
+      standard deviations, averaged over the site's numbers; ``shift_error`` what chance alone
+      would give.
     - ``evidence_gain``: nats by which the importance-weighted bound exceeds the ELBO.
     - ``dependence``: nats of posterior dependence between latent numbers (Gaussian estimate): what
       mean field would lose at least. None above 300 numbers.
@@ -84,8 +85,9 @@ def diagnose(posterior: Posterior, run: Any, key: jax.Array | None = None) -> Re
     for site in problem.program.latent:
         x = np.asarray(found[site.name], float).reshape(DRAWS, -1)
         sd = np.maximum(x.std(0), 1e-12)
-        shift[site.name] = float(np.max(np.abs(mass @ x - x.mean(0)) / sd))
-    error = float(1 / np.sqrt(max(weights.effective_draws, 1.0)))
+        shift[site.name] = float(np.mean(np.abs(mass @ x - x.mean(0)) / sd))
+    # E|z| of a mean of as many draws as the weights are worth.
+    error = float(np.sqrt(2 / np.pi) / np.sqrt(max(weights.effective_draws, 1.0)))
     fine = log_ratios[np.isfinite(log_ratios)]
     gain = float(np.log(np.mean(np.exp(fine - fine.max()))) + fine.max() - fine.mean())
     by_site = _by_site(posterior, key)
@@ -110,13 +112,16 @@ def diagnose(posterior: Posterior, run: Any, key: jax.Array | None = None) -> Re
 
 def _verdict(n: dict[str, Any], run: Any) -> tuple[str, str, list[str]]:
     worst = max(n["shift"], key=lambda name: n["shift"][name])
-    far = n["shift"][worst] - 2 * n["shift_error"] > 0.3
+    gains = run.info.get("gains") or [np.inf]
+    settled = n["converged"] or abs(gains[-1]) < 0.5
+    far = n["shift"][worst] - n["shift_error"] > 0.3
+    # Weights still correct the draws where enough of them are left; k-hat is strict in many
+    # dimensions, where a guide with the right means can have a poor tail.
+    covered = n["k_hat"] < 0.7 or (n["k_hat"] < 1.0 and n["effective_draws"] >= 100)
     reasons = []
     if not np.isfinite(n["elbo"]):
         reasons.append("the ELBO is not finite")
         return BAD, "look at the data and the priors' supports; asvi.fit names the site", reasons
-    gains = run.info.get("gains") or [np.inf]
-    settled = n["converged"] or abs(gains[-1]) < 0.5
     if not n["converged"]:
         reasons.append(f"{run.message}; its last cycle gained {gains[-1]:.2f} nat")
     if n["skipped"] > 0.05:
@@ -125,11 +130,11 @@ def _verdict(n: dict[str, Any], run: Any) -> tuple[str, str, list[str]]:
         reasons.append(
             f"importance weights move the mean of {worst!r} by {n['shift'][worst]:.2f} sd"
         )
-    if n["k_hat"] > 0.7:
+    if n["k_hat"] > 0.5:
         site = max(n["k_hat_by_site"], key=lambda name: n["k_hat_by_site"][name])
         reasons.append(
-            f"k-hat is {n['k_hat']:.2f} (above 0.7): the guide misses posterior mass, "
-            f"most around {site!r}"
+            f"k-hat is {n['k_hat']:.2f}, {n['effective_draws']:.0f} of {n['draws']} draws count: "
+            f"the guide misses posterior mass, most around {site!r}"
         )
     if not settled:
         advice = "run longer: asvi.fit(..., steps=4 * steps)"
@@ -138,10 +143,9 @@ def _verdict(n: dict[str, Any], run: Any) -> tuple[str, str, list[str]]:
             "use a richer family, reparameterise the model, or run NUTS from result.posterior."
             "nuts_init()"
         )
-    if n["k_hat"] > 0.7 or far or not settled or n["skipped"] > 0.05:
+    if not covered or far or not settled or n["skipped"] > 0.05:
         return BAD, advice, reasons
     if n["k_hat"] > 0.5:
-        reasons.append(f"k-hat is {n['k_hat']:.2f}, between 0.5 and 0.7")
         return USABLE, "take draws from result.posterior.resample(key, n)", reasons
     return GOOD, "use the draws as they are", reasons
 
