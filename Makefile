@@ -21,10 +21,10 @@ demo: setup
 	$(BIN)/python examples/eight_schools.py
 
 test: setup
-	$(BIN)/python -m pytest -n $(JOBS) -m "not slow"
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not slow"
 
 test-all: setup
-	$(BIN)/python -m pytest -n $(JOBS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
 check: setup
 	$(BIN)/ruff check .

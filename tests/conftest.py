@@ -33,3 +33,12 @@ def float64():
     jax.config.update("jax_enable_x64", True)
     yield
     jax.config.update("jax_enable_x64", False)
+
+
+def pytest_collection_modifyitems(items):
+    """Tests that share an expensive fixture go to one worker, so that it is made once."""
+    shared = ("groups", "finished", "schools", "demo", "fits")
+    for item in items:
+        for name in shared:
+            if name in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.xdist_group(f"{item.module.__name__}.{name}"))

@@ -31,7 +31,41 @@ CLASSES = sorted(
 )
 SUPPORTED = [c for c in CLASSES if is_registered(c) == "supported" and c not in WITHOUT_LEAVES]
 REFUSED = [c for c in CLASSES if is_registered(c) == "refused"]
-each_supported = pytest.mark.parametrize("cls", SUPPORTED, ids=lambda c: c.__name__)
+# One of each kind in every run; `make test-all` has them all. The compiler takes most of the time.
+ALWAYS = {
+    "Normal",
+    "Gamma",
+    "Beta",
+    "Dirichlet",
+    "HalfNormal",
+    "Uniform",
+    "StudentT",
+    "LKJCholesky",
+}
+ALWAYS |= {"MultivariateNormal", "LogNormal", "TruncatedNormal", "GaussianRandomWalk", "Weibull"}
+ALWAYS |= {
+    "Bernoulli",
+    "BernoulliProbs",
+    "Categorical",
+    "CategoricalProbs",
+    "Poisson",
+    "Exponential",
+}
+ALWAYS |= {"MixtureSameFamily", "Independent", "ExpandedDistribution", "TransformedDistribution"}
+ALWAYS |= {"ZeroInflatedPoisson", "OrderedLogistic", "ZeroSumNormal", "Laplace", "HalfCauchy"}
+
+
+def each_of(classes):
+    return pytest.mark.parametrize(
+        "cls",
+        [
+            pytest.param(c, id=c.__name__, marks=[] if c.__name__ in ALWAYS else pytest.mark.slow)
+            for c in classes
+        ],
+    )
+
+
+each_supported = each_of(SUPPORTED)
 
 batches = st.sampled_from([(), (2, 1)])
 seeds = st.integers(0, 10_000)
@@ -191,27 +225,7 @@ def _has_rsample(cls) -> bool:
 REPARAMETERIZED = [cls for cls in SUPPORTED if _has_rsample(cls)]
 
 
-# One of each kind in every run; `make test-all` has them all.
-ALWAYS = {
-    "Normal",
-    "Gamma",
-    "Beta",
-    "Dirichlet",
-    "HalfNormal",
-    "Uniform",
-    "StudentT",
-    "LKJCholesky",
-}
-ALWAYS |= {"MultivariateNormal", "LogNormal", "TruncatedNormal", "GaussianRandomWalk", "Weibull"}
-
-
-@pytest.mark.parametrize(
-    "cls",
-    [
-        pytest.param(c, id=c.__name__, marks=[] if c.__name__ in ALWAYS else pytest.mark.slow)
-        for c in REPARAMETERIZED
-    ],
-)
+@each_of(REPARAMETERIZED)
 def test_path_gradients_agree_with_the_score_function(cls, seed):
     """E[f] differentiated along the draws and through the density must agree, leaf by leaf."""
 

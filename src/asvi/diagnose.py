@@ -15,6 +15,7 @@ __all__ = ["Report", "diagnose"]
 
 GOOD, USABLE, BAD = "good", "usable with resampling", "not trustworthy"
 DRAWS = 4000
+FAR = 0.16  # chosen on the embedded tasks, as `benchmarks/verdicts.py` reports
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,8 @@ def _verdict(n: dict[str, Any], run: Any) -> tuple[str, str, list[str]]:
     worst = max(n["shift"], key=lambda name: n["shift"][name])
     gains = run.info.get("gains") or [np.inf]
     settled = n["converged"] or abs(gains[-1]) < 0.5
-    far = n["shift"][worst] - n["shift_error"] > 0.3
+    # The weights move a mean less far than the truth is: they know only what was drawn.
+    far = n["shift"][worst] > FAR
     # Weights still correct the draws where enough of them are left; k-hat is strict in many
     # dimensions, where a guide with the right means can have a poor tail.
     covered = n["k_hat"] < 0.7 or (n["k_hat"] < 1.0 and n["effective_draws"] >= 100)
@@ -143,7 +145,9 @@ def _verdict(n: dict[str, Any], run: Any) -> tuple[str, str, list[str]]:
             "use a richer family, reparameterise the model, or run NUTS from result.posterior."
             "nuts_init()"
         )
-    if not covered or far or not settled or n["skipped"] > 0.05:
+    # Where the weights are nearly even the draws are right, however the run came by them.
+    even = n["k_hat"] < 0.5 and n["effective_draws"] > 0.25 * n["draws"]
+    if not covered or far or not (settled or even) or n["skipped"] > 0.05:
         return BAD, advice, reasons
     if n["k_hat"] > 0.5:
         return USABLE, "take draws from result.posterior.resample(key, n)", reasons
