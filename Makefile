@@ -42,4 +42,4 @@ docs: setup
 	$(BIN)/mkdocs build --strict
 
 clean:
-	rm -rf $(VENV) out site .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) out site .jax_cache .pytest_cache .ruff_cache .hypothesis

@@ -10,6 +10,14 @@ os.environ.setdefault(
     "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 )
 
+# What one worker or one run has compiled, the others need not: kept beside the code, not in git.
+os.environ.setdefault(
+    "JAX_COMPILATION_CACHE_DIR",
+    os.path.join(os.path.dirname(os.path.dirname(__file__)), ".jax_cache"),
+)
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")
+
 import jax
 import pytest
 from hypothesis import settings
@@ -33,12 +41,3 @@ def float64():
     jax.config.update("jax_enable_x64", True)
     yield
     jax.config.update("jax_enable_x64", False)
-
-
-def pytest_collection_modifyitems(items):
-    """Tests that share an expensive fixture go to one worker, so that it is made once."""
-    shared = ("groups", "finished", "schools", "demo", "fits")
-    for item in items:
-        for name in shared:
-            if name in getattr(item, "fixturenames", ()):
-                item.add_marker(pytest.mark.xdist_group(f"{item.module.__name__}.{name}"))

@@ -16,6 +16,9 @@ from asvi.bench.run import run_cells
 from asvi.bench.store import CellStore
 from asvi.errors import AsviError
 
+# One worker, so that the fits that these tests share are made once.
+pytestmark = pytest.mark.xdist_group("test_bench")
+
 SMALL = Protocol(steps=40, seeds=2, evaluation_draws=50, moment_draws=(20, 40))
 
 

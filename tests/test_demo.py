@@ -28,6 +28,10 @@ def load_script():
 schools = load_script()
 
 
+# One worker, so that the fits that these tests share are made once.
+pytestmark = pytest.mark.xdist_group("test_demo")
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """The demonstration with few steps, and what it printed."""

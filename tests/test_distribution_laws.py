@@ -43,16 +43,7 @@ ALWAYS = {
     "LKJCholesky",
 }
 ALWAYS |= {"MultivariateNormal", "LogNormal", "TruncatedNormal", "GaussianRandomWalk", "Weibull"}
-ALWAYS |= {
-    "Bernoulli",
-    "BernoulliProbs",
-    "Categorical",
-    "CategoricalProbs",
-    "Poisson",
-    "Exponential",
-}
-ALWAYS |= {"MixtureSameFamily", "Independent", "ExpandedDistribution", "TransformedDistribution"}
-ALWAYS |= {"ZeroInflatedPoisson", "OrderedLogistic", "ZeroSumNormal", "Laplace", "HalfCauchy"}
+ALWAYS |= {"BernoulliProbs", "CategoricalProbs", "Poisson", "MixtureSameFamily", "Independent"}
 
 
 def each_of(classes):

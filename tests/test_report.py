@@ -14,6 +14,9 @@ import asvi
 from asvi import plot
 from asvi.report import write_html
 
+# One worker, so that the fits that these tests share are made once.
+pytestmark = pytest.mark.xdist_group("test_report")
+
 MODEL = """
 import numpyro
 import numpyro.distributions as dist

@@ -22,7 +22,7 @@ def compute() -> dict[str, dict[str, Any]]:
     return {
         "brownian": quadrature.brownian(*args["brownian"]),
         "brownian-global": quadrature.brownian_global(*args["brownian-global"]),
-        "lorenz": particles.lorenz(*args["lorenz"], unknown_scales=False),
+        "lorenz": particles.lorenz(*args["lorenz"], unknown_scales=False, particles=2_000_000),
         "lorenz-global": particles.lorenz(
             *args["lorenz-global"], unknown_scales=True, particles=2_000_000
         ),
