@@ -40,7 +40,6 @@ __all__ = [
     "families",
     "fit",
     "load",
-    "plot",
     "register_parameters",
     "register_substitution",
     "resume",
