@@ -22,14 +22,14 @@ pytestmark = pytest.mark.xdist_group("test_bench")
 SMALL = Protocol(steps=40, seeds=2, evaluation_draws=50, moment_draws=(20, 40))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def finished(tmp_path_factory):
     out = tmp_path_factory.mktemp("bench") / "run"
     cells = run_cells(out, SMALL, ["eight-schools"], ["asvi"], progress=False)
     return out, cells | run_cells(out, SMALL, ["lorenz"], ["ar1"], progress=False)
 
 
-def test_cells_hold_every_seed_and_no_elbo_beats_the_evidence(finished):
+def cells_hold_every_seed_and_no_elbo_beats_the_evidence(finished):
     _out, cells = finished
     assert set(cells) == {("eight-schools", "asvi"), ("lorenz", "ar1")}
     cell = cells["eight-schools", "asvi"]
@@ -40,7 +40,7 @@ def test_cells_hold_every_seed_and_no_elbo_beats_the_evidence(finished):
     assert np.shape(cell["mean_error_40"]) == (2,)
 
 
-def test_a_second_run_trains_nothing_again(finished, monkeypatch):
+def a_second_run_trains_nothing_again(finished, monkeypatch):
     out, cells = finished
 
     def never(*_args, **_kwargs):
@@ -51,7 +51,7 @@ def test_a_second_run_trains_nothing_again(finished, monkeypatch):
     assert again["eight-schools", "asvi"] == cells["eight-schools", "asvi"]
 
 
-def test_reports(finished, tmp_path):
+def reports_are_written(finished, tmp_path):
     _, cells = finished
     text = write_report("table1", cells, tmp_path)
     assert "| eight-schools | 36.13 |" in text
@@ -66,6 +66,13 @@ def test_reports(finished, tmp_path):
     assert "(20 draws)" in text
     assert "(40 draws)" in text
     assert "| lorenz | mcmc |" in text
+
+
+def test_cells_resumption_and_reports(finished, monkeypatch, tmp_path):
+    """One test, so that the cells are trained once wherever it runs."""
+    cells_hold_every_seed_and_no_elbo_beats_the_evidence(finished)
+    reports_are_written(finished, tmp_path)
+    a_second_run_trains_nothing_again(finished, monkeypatch)
 
 
 def test_a_killed_run_leaves_only_whole_cells(tmp_path):

@@ -17,7 +17,7 @@ from asvi.errors import AsviError, SiteError
 from asvi.interpretation import Interpretation
 from asvi.stacked import Stacked
 
-__all__ = ["ELBO", "trace_of"]
+__all__ = ["ELBO", "log_density", "trace_of"]
 
 Estimator = Literal["plain", "path", "analytic"]
 Trace = dict[str, dict[str, Any]]
@@ -123,7 +123,7 @@ class ELBO(stock.ELBO):
         terms = {}
         for name, site in met.items():
             if site["type"] == "sample" and name not in latent:
-                terms[name] = _log_prob(site)
+                terms[name] = log_density(site)
         for name, site in latent.items():
             divergence = None
             if self.estimator == "analytic" and name in met:
@@ -131,8 +131,8 @@ class ELBO(stock.ELBO):
             if divergence is not None:
                 terms[name] = -divergence
             else:
-                prior = _log_prob(met[name]) if name in met else 0.0
-                terms[name] = prior - _log_prob(densities[name])
+                prior = log_density(met[name]) if name in met else 0.0
+                terms[name] = prior - log_density(densities[name])
         mutable = {name: m["value"] for name, m in met.items() if m["type"] == "mutable"}
         return terms, mutable
 
@@ -166,7 +166,8 @@ def _latent(trace: Trace) -> Trace:
     return {n: s for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
 
 
-def _log_prob(site: dict[str, Any]) -> jax.Array:
+def log_density(site: dict[str, Any]) -> jax.Array:
+    """Log density of a site of a trace, scaled and masked, summed over the site."""
     fn, value = site["fn"], site["value"]
     # What a transformed draw was made from: exact where the inverse would saturate.
     if site["intermediates"]:

@@ -11,14 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro import handlers
 from numpyro.distributions import biject_to
-from numpyro.distributions.util import scale_and_mask
 from numpyro.infer import Predictive
 
 from asvi.errors import AsviError
 from asvi.fitting.problem import Problem
 from asvi.guide import AutoASVI
 from asvi.interpretation import Interpretation
-from asvi.objective import trace_of
+from asvi.objective import log_density, trace_of
 from asvi.psis import Smoothed, smooth
 
 __all__ = ["Posterior"]
@@ -67,10 +66,10 @@ class Posterior:
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
         keys = jax.random.split(key, prod(shape))
         run = self.problem.jit("draw", lambda: compiled)
-        latent, log_density = run(keys, self.params, self.arrays)
+        latent, log_q = run(keys, self.params, self.arrays)
         latent |= self._deterministic(latent)
         reshaped = {k: v.reshape(shape + v.shape[1:]) for k, v in latent.items()}
-        return reshaped, log_density.reshape(shape)
+        return reshaped, log_q.reshape(shape)
 
     def _deterministic(self, latent: Draws) -> Draws:
         """Values of the model's ``deterministic`` sites at each draw."""
@@ -134,7 +133,7 @@ class Posterior:
             def one(values):
                 args, kwargs = self.problem.arguments(arrays)
                 met = trace_of(self.problem.model, jax.random.key(0), params, values, args, kwargs)
-                return sum(_log_density(s) for s in met.values() if s["type"] == "sample")
+                return sum(log_density(s) for s in met.values() if s["type"] == "sample")
 
             return jax.lax.map(one, values, batch_size=256)
 
@@ -288,12 +287,4 @@ def _split(drawn: dict[str, Any]) -> tuple[Draws, jax.Array]:
         if site["type"] == "sample" and not site["infer"].get("is_auxiliary")
     }
     sites = [site for site in drawn.values() if site["type"] == "sample"]
-    return latent, jnp.sum(jnp.stack([_log_density(site) for site in sites]))
-
-
-def _log_density(site: dict[str, Any]) -> jax.Array:
-    if site["intermediates"]:
-        log_prob = site["fn"].log_prob(site["value"], site["intermediates"])
-    else:
-        log_prob = site["fn"].log_prob(site["value"])
-    return jnp.sum(scale_and_mask(log_prob, site["scale"]))
+    return latent, jnp.sum(jnp.stack([log_density(site) for site in sites]))

@@ -15,8 +15,7 @@ from numpyro.distributions import Normal, TransformedDistribution, constraints
 from numpyro.distributions.transforms import Transform
 from numpyro.infer.autoguide import AutoContinuous, AutoGuide
 
-from asvi.errors import FamilyError
-from asvi.families.whole import WholeFamily, at_zero
+from asvi.families.whole import WholeFamily, at_zero, positive_scale
 from asvi.program import Program
 
 __all__ = ["AR1", "LinearCoupling", "chains_of"]
@@ -24,11 +23,7 @@ __all__ = ["AR1", "LinearCoupling", "chains_of"]
 
 class _ChainFamily(WholeFamily):
     def __init__(self, *, init_scale: float = 0.1):
-        if not init_scale > 0:
-            raise FamilyError(
-                f"init_scale must be positive, got {init_scale}; write init_scale=0.1."
-            )
-        self.init_scale = init_scale
+        self.init_scale = positive_scale(init_scale)
 
     def guide(self, model: Callable, prefix: str = "auto") -> AutoGuide:
         return _AutoChain(model, self, prefix)

@@ -38,6 +38,13 @@ class WholeFamily(Comparable, ABC):
         """A NumPyro guide for ``model``."""
 
 
+def positive_scale(init_scale: float) -> float:
+    """``init_scale``, if it can be the standard deviation of a start."""
+    if not init_scale > 0:
+        raise FamilyError(f"init_scale must be positive, got {init_scale}; write init_scale=0.1.")
+    return init_scale
+
+
 def at_zero():
     """Start where every unconstrained number is 0."""
     return init_to_uniform(radius=0)
@@ -60,11 +67,7 @@ class MultivariateNormal(WholeFamily):
     """
 
     def __init__(self, *, init_scale: float = 0.1):
-        if not init_scale > 0:
-            raise FamilyError(
-                f"init_scale must be positive, got {init_scale}; write init_scale=0.1."
-            )
-        self.init_scale = init_scale
+        self.init_scale = positive_scale(init_scale)
 
     def guide(self, model: Callable, prefix: str = "auto") -> AutoGuide:
         return AutoMultivariateNormal(
