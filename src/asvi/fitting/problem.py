@@ -72,9 +72,10 @@ class Problem:
             elif check:
                 guide._check_input(guide.program, args, kwargs)
             guide._starts.clear()
-        elif guide.prototype_trace is None:
-            if check:
-                AutoASVI(self.model)._check_input(self.program, args, kwargs)
+            return
+        if check:
+            AutoASVI(self.model)._check_input(self.program, args, kwargs)
+        if guide.prototype_trace is None:
             trace_of(guide, jax.random.key(0), {}, {}, args, kwargs)
 
     def arguments(self, arrays: list[Any]) -> tuple[tuple, dict[str, Any]]:
