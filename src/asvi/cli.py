@@ -104,30 +104,28 @@ Count = Annotated[int | None, typer.Option(min=1, help="Overrides the protocol."
 Out = Annotated[Path, typer.Option(help="Results folder; a run goes on from what it holds.")]
 
 
-@bench.command("table1")
-def bench_table1(
-    protocol: Protocols = "paper",
-    task_names: Annotated[str, typer.Option("--tasks", help="Comma-separated; all if empty.")] = "",
-    families: Names = "",
-    seeds: Count = None,
-    steps: Count = None,
-    out: Out = Path("out/bench"),
-) -> None:
-    """Negative ELBO of every family on every task, and its gap to the exact evidence."""
-    _bench("table1", protocol, task_names, families, seeds, steps, out)
+def _table_command(kind: str, told: str) -> None:
+    """Add ``asvi bench {kind}``; both tables read the same cells."""
+
+    def command(
+        protocol: Protocols = "paper",
+        task_names: Annotated[
+            str, typer.Option("--tasks", help="Comma-separated; all if empty.")
+        ] = "",
+        families: Names = "",
+        seeds: Count = None,
+        steps: Count = None,
+        out: Out = Path("out/bench"),
+    ) -> None:
+        _bench(kind, protocol, task_names, families, seeds, steps, out)
+
+    bench.command(kind, help=told)(command)
 
 
-@bench.command("table2")
-def bench_table2(
-    protocol: Protocols = "paper",
-    task_names: Annotated[str, typer.Option("--tasks", help="Comma-separated; all if empty.")] = "",
-    families: Names = "",
-    seeds: Count = None,
-    steps: Count = None,
-    out: Out = Path("out/bench"),
-) -> None:
-    """Errors of posterior means and standard deviations, from the same cells as table1."""
-    _bench("table2", protocol, task_names, families, seeds, steps, out)
+_table_command(
+    "table1", "Negative ELBO of every family on every task, and its gap to the evidence."
+)
+_table_command("table2", "Errors of posterior means and standard deviations, from table1's cells.")
 
 
 def _bench(kind, protocol, task_names, families, seeds, steps, out) -> None:

@@ -33,6 +33,7 @@ class Column:
 COLUMNS = {
     # The plain sigmoid, as published: at a constant learning rate our steeper gate only adds noise.
     "asvi": Column("ASVI", ConvexUpdate(gate_gain=1.0), 1e-2),
+    "asvi-steep-gate": Column("ASVI, gate gain 4", ConvexUpdate(), 1e-2),
     "mean-field": Column("Mean field", MeanField(), 1e-2),
     "iaf-small": Column("Small IAF", InverseAutoregressiveFlow(8), 1e-3),
     "iaf-large": Column("Large IAF", InverseAutoregressiveFlow(512), 5e-5),
