@@ -64,6 +64,24 @@ def test_the_density_is_that_of_the_draws(family, key):
     assert abs(float(ratios.mean()) - 1.0) < 5 * error
 
 
+@pytest.mark.parametrize("family", EACH[1:], ids=lambda f: type(f).__name__)
+def test_transforms_have_the_jacobian_and_inverse_that_they_say(family, key):
+    """Against automatic differentiation, with couplings, networks and scales away from 1."""
+    task = asvi.tasks.get("brownian-global")
+    guide = asvi.autoguide(task.model, family=family)
+    params = randomized(guide, task.args, key)
+    transforms = seeded(substitute(guide._get_posterior, params), 0)().transforms
+    x = jax.random.normal(key, (guide.latent_dim,))
+    for transform in transforms:
+        y = transform(x)
+        exact = np.linalg.slogdet(np.asarray(jax.jacobian(transform)(x), float))[1]
+        np.testing.assert_allclose(
+            transform.log_abs_det_jacobian(x, y), exact, rtol=1e-3, atol=1e-3
+        )
+        np.testing.assert_allclose(transform.inv(y), x, rtol=1e-3, atol=1e-3)
+        x = y
+
+
 def test_the_flow_is_autoregressive(key):
     """Output i depends on inputs before i alone: the Jacobian of shift and scale is triangular."""
 
