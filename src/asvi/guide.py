@@ -34,7 +34,7 @@ from numpyro.util import not_jax_tracer
 from asvi.advice import hint_at_scan, refuse_reversed_scans, warn_of_jumps
 from asvi.checks import check_distribution, check_observed
 from asvi.errors import FamilyError
-from asvi.families import ConvexUpdate, Family, Parameter, WholeFamily
+from asvi.families import ContextFamily, ConvexUpdate, Family, Parameter, WholeFamily
 from asvi.losses import check_loss
 from asvi.program import Program, Site, survey
 from asvi.reading import SurrogateReading
@@ -99,6 +99,7 @@ class AutoASVI(AutoGuide):
         self._declared: dict[str, dict[str, Parameter]] = {}
         self._family_of: dict[str, Family] = {}
         self._surrogates: dict[str, Distribution] = {}
+        self.contexts: dict[str, Any] = {}  # what each site listens to, by address
         self._starts: dict[str, dict[str, Distribution]] = {}
         self._first_call: tuple[tuple, dict] | None = None
         self._losses_seen: set[str] = set()
@@ -183,10 +184,16 @@ class AutoASVI(AutoGuide):
         family_of = {site.address: self._choose(site) for site in program.latent}
         self._check_patterns(program)
         declared, surrogates = {}, {}
+        contexts = _contexts(program, family_of)
         for site in map(program.with_parents, program.latent):
-            family = family_of[site.address]
-            declared[site.address] = family.declare(site)
-            surrogates[site.address] = _abstract_surrogate(family, site, declared[site.address])
+            family, context = family_of[site.address], contexts.get(site.address)
+            if isinstance(family, ContextFamily):
+                declared[site.address] = family.declare_in(site, context)
+                # In shapes a moved surrogate is the family's own, unmoved.
+                own = family.declare(site)
+            else:
+                own = declared[site.address] = family.declare(site)
+            surrogates[site.address] = _abstract_surrogate(family, site, own)
         self._starts.clear()
         if check_input:
             self._check_input(program, args, kwargs)
@@ -196,6 +203,7 @@ class AutoASVI(AutoGuide):
         warn_of_jumps(program)
         self.program, self._family_of = program, family_of
         self._declared, self._surrogates = declared, surrogates
+        self.contexts = contexts
         self.prototype_trace = {site.name: site for site in program.sites}
 
     def _check_input(self, program: Program, args: tuple, kwargs: dict[str, Any]) -> None:
@@ -294,6 +302,18 @@ def _as_patterns(family: Family | Mapping[str, Family] | None) -> dict[str, Fami
         f"family={family!r} is neither a family nor a dict of them.\n"
         "Write family=asvi.families.MeanField(), or family={'theta*': asvi.families.MeanField()}."
     )
+
+
+def _contexts(program: Program, family_of: dict[str, Family]) -> dict[str, Any]:
+    """What the sites of families that listen to others listen to, by address."""
+    found: dict[str, Any] = {}
+    listening = [f for f in family_of.values() if isinstance(f, ContextFamily)]
+    for k, family in enumerate(listening):
+        if any(family is other for other in listening[:k]):
+            continue
+        sites = [s for s in program.latent if family_of[s.address] is family]
+        found |= family.contexts(program, [program.with_parents(s) for s in sites])
+    return found
 
 
 def _abstract_surrogate(family: Family, site: Site, declared: dict[str, Parameter]) -> Distribution:

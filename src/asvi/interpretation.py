@@ -55,12 +55,16 @@ class Frame:
 
     ``path`` names the enclosing blocks, e.g. ``("scan0", "cond0", "true")``; the program's top
     level has the empty path. ``extras`` are further arrays that an interpretation wants carried
-    out of the body.
+    out of the body; ``memory`` is what it carries from step to step of a scan,
+    ``noise`` what the sites of this frame tell each other.
     """
 
-    def __init__(self, path: tuple[str, ...] = (), threaded: Any = None):
+    def __init__(self, path: tuple[str, ...] = (), threaded: Any = None, outside: Any = None):
         self.path = path
         self.threaded = threaded
+        self.outside: Frame | None = outside
+        self.memory: Any = ()
+        self.noise: dict[str, Any] = {}
         self.records: dict[str, dict[str, Any]] = {}
         self.extras: dict[str, Any] = {}
         self._blocks = 0
@@ -110,6 +114,14 @@ class Interpretation(Messenger):
     def thread(self, path: tuple[str, ...], length: int, reverse: bool) -> Any:
         """Arrays with leading axis ``length`` that the body of the ``scan`` at ``path`` needs."""
         return None
+
+    def first_memory(self, path: tuple[str, ...]) -> Any:
+        """Arrays that this interpretation carries through the ``scan`` at ``path``."""
+        return ()
+
+    def next_memory(self, frame: Frame) -> Any:
+        """The same arrays after a step of the body."""
+        return frame.memory
 
     def thread_branch(self, path: tuple[str, ...]) -> Any:
         """Arrays that the branch at ``path`` needs."""
@@ -192,14 +204,17 @@ class Interpretation(Messenger):
 
         def body(carry, step):
             key, (x, threaded, sliced, i) = step
+            carry, memory = carry
             with self._inside(path, threaded, values.handlers(self, key, sliced, i)) as frame:
+                frame.memory = memory
                 carry, y = f(carry, x)
             statics.clear()
             statics.update(frame.records)
-            return carry, (y, frame.collect())
+            return (carry, self.next_memory(frame)), (y, frame.collect())
 
         inputs = (xs, self.thread(path, length, reverse), values.sliced, index)
-        carry, (ys, (arrays, extras)) = hoisting.scan(
+        init = (init, self.first_memory(path))
+        (carry, _memory), (ys, (arrays, extras)) = hoisting.scan(
             body, init, keys, inputs, length=length, reverse=reverse
         )
         self.frame.extras.update(extras)
@@ -259,7 +274,8 @@ class Interpretation(Messenger):
 
     @contextmanager
     def _inside(self, path, threaded, stack) -> Iterator[Frame]:
-        outside, self.frame = self.frame, Frame(path, threaded)
+        outside = self.frame
+        self.frame = Frame(path, threaded, outside)
         try:
             with handler_stack(stack):
                 yield self.frame

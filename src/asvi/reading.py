@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpyro
 from numpyro import handlers
 from numpyro.primitives import _PYRO_STACK, apply_stack
 
 from asvi.bodies import handler_stack, outer_handlers
 from asvi.errors import ModelError, SiteError
-from asvi.families import Parameter
-from asvi.interpretation import Interpretation
+from asvi.families import ContextFamily, Parameter
+from asvi.families.noise import residual
+from asvi.interpretation import Frame, Interpretation
 from asvi.program import Site
 
 __all__ = ["SurrogateReading"]
@@ -32,6 +34,8 @@ class SurrogateReading(Interpretation):
         self.program = guide.program
         self.sites = {site.address: site for site in guide.program.latent}
         self.observed = {site.name for site in guide.program.sites if site.kind != "latent"}
+        self.contexts: dict[str, Any] = guide.contexts
+        self._spoken = _listened_to(self.contexts)
         self.deterministic: dict[str, jax.Array] = {}
         self._plate_sizes: dict[str, int] = {}
         self._start_key: jax.Array | None = None
@@ -57,8 +61,91 @@ class SurrogateReading(Interpretation):
             name: self._subsampled(self._parameter(site, name), site, parameter)
             for name, parameter in self.guide._declared[site.address].items()
         }
-        msg["fn"] = family.update(msg["fn"], parameters, site)
+        if isinstance(family, ContextFamily):
+            heard = self._heard(self.contexts[site.address])
+            msg["fn"] = family.update_in(msg["fn"], parameters, site, heard)
+        else:
+            msg["fn"] = family.update(msg["fn"], parameters, site)
         _keep_plate_scale_only(msg)
+
+    # --------------------------------------------------------------------- noise heard by others
+
+    def postprocess_message(self, msg: dict[str, Any]) -> None:
+        super().postprocess_message(msg)
+        if msg["type"] != "sample" or msg.get("_control_flow_done"):
+            return
+        address = "/".join((*self.frame.path, msg["name"]))
+        if address in self._spoken and address in self.sites:
+            self._speak(address, self._residual(address, msg))
+
+    def _residual(self, address: str, msg: dict[str, Any]) -> jax.Array:
+        """The noise of a site, standardised; shape batch + unconstrained event."""
+        del address
+        return residual(msg["fn"], msg["value"], msg["intermediates"])
+
+    def _speak(self, address: str, noise: jax.Array) -> None:
+        # Bodies of scans hand what they met to the frame outside, stacked; branches do not.
+        if not any(part in ("true", "false") for part in self.frame.path):
+            self.frame.extras[address] = noise
+        self.frame.noise[address] = noise
+
+    def _noise_of(self, address: str) -> jax.Array:
+        frame = self.frame
+        while frame is not None:
+            if address in frame.noise:
+                return frame.noise[address]
+            if address in frame.extras:  # a scan that has ended, all its steps
+                return frame.extras[address]
+            frame = frame.outside
+        raise KeyError(address)
+
+    def _heard(self, context: Any) -> dict[str, jax.Array]:
+        """The noise that a site listens to, gathered."""
+
+        def flat(addresses: tuple[str, ...]) -> jax.Array:
+            return jnp.concatenate([jnp.ravel(self._noise_of(a)) for a in addresses])
+
+        heard = {}
+        if context.gates:
+            heard["gates"] = flat(context.gates)
+        if context.dense:
+            heard["coupling/dense"] = flat(context.dense)
+        if context.aligned:
+            cells = []
+            for address in context.aligned:
+                noise, site = self._noise_of(address), self.sites[address]
+                batch = len(site.batch_shape)
+                cells.append(jnp.reshape(noise, (*noise.shape[:batch], -1)))
+            heard["coupling/aligned"] = jnp.concatenate(cells, -1)
+        if context.window:
+            memory = self.frame.memory[: context.window]
+            heard["coupling/window"] = jnp.ravel(memory)
+        return heard
+
+    def _window(self, path: tuple[str, ...]) -> tuple[int, tuple[str, ...], int]:
+        """Steps and numbers that the sites of a scan's body look back on."""
+        found = [
+            self.contexts[site.address]
+            for site in self.program.in_block(path)
+            if site.block == path and site.address in self.contexts
+        ]
+        found = [context for context in found if context.window]
+        if not found:
+            return 0, (), 0
+        first = found[0]
+        sources = first.window_sources
+        return max(c.window for c in found), sources, first.size(sources)
+
+    def first_memory(self, path: tuple[str, ...]) -> Any:
+        window, _sources, numbers = self._window(path)
+        return jnp.zeros((window, numbers)) if window else ()
+
+    def next_memory(self, frame: Frame) -> Any:
+        window, sources, _numbers = self._window(frame.path)
+        if not window:
+            return ()
+        now = jnp.concatenate([jnp.ravel(frame.noise[a]) for a in sources])
+        return jnp.concatenate([now[None].astype(frame.memory.dtype), frame.memory[:-1]])
 
     def visit_other(self, msg: dict[str, Any]) -> None:
         if msg["type"] == "plate":
@@ -161,6 +248,17 @@ class SurrogateReading(Interpretation):
             for site in self.program.in_block(path)
             for name in self.guide._declared[site.address]
         }
+
+
+def _listened_to(contexts: dict[str, Any]) -> set[str]:
+    """Addresses that some site listens to."""
+    return {
+        address
+        for context in contexts.values()
+        for address in (
+            *context.gates, *context.dense, *context.aligned, *context.window_sources
+        )
+    }
 
 
 def _key(site: Site, name: str) -> str:

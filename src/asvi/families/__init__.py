@@ -1,9 +1,10 @@
 """Takes prior sites; gives surrogate sites: the variational families and what they are made of."""
 
 from asvi.families import catalogue, wrappers  # noqa: F401  (they fill the registry)
-from asvi.families.base import Family, Parameter
+from asvi.families.base import ContextFamily, Family, Parameter
 from asvi.families.chains import AR1, LinearCoupling
 from asvi.families.convex import ConvexUpdate
+from asvi.families.coupled import Coupled
 from asvi.families.mean_field import MeanField
 from asvi.families.parameters import decompose, register_parameters
 from asvi.families.substitutions import register_substitution
@@ -11,7 +12,9 @@ from asvi.families.whole import InverseAutoregressiveFlow, MultivariateNormal, W
 
 __all__ = [
     "AR1",
+    "ContextFamily",
     "ConvexUpdate",
+    "Coupled",
     "Family",
     "InverseAutoregressiveFlow",
     "LinearCoupling",

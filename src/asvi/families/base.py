@@ -34,9 +34,9 @@ import jax
 import jax.numpy as jnp
 from numpyro.distributions import Distribution, biject_to, constraints
 
-from asvi.program import Site
+from asvi.program import Program, Site
 
-__all__ = ["Comparable", "Family", "Parameter", "inside"]
+__all__ = ["Comparable", "ContextFamily", "Family", "Parameter", "inside"]
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,32 @@ class Family(Comparable, ABC):
         self, prior: Distribution, parameters: dict[str, jax.Array], site: Site
     ) -> Distribution:
         """The surrogate of ``prior``, with the same batch shape, event shape and support."""
+
+
+class ContextFamily(Family):
+    """A family whose surrogates also listen to the noise of earlier sites.
+
+    ``contexts`` is asked once, before anything is declared; what a site listens to then comes with
+    every ``declare_in`` and ``update_in``.
+    """
+
+    @abstractmethod
+    def contexts(self, program: Program, sites: list[Site]) -> dict[str, Any]:
+        """What each of ``sites`` listens to, by address."""
+
+    @abstractmethod
+    def declare_in(self, site: Site, context: Any) -> dict[str, Parameter]:
+        """As ``declare``, in a context."""
+
+    @abstractmethod
+    def update_in(
+        self,
+        prior: Distribution,
+        parameters: dict[str, jax.Array],
+        site: Site,
+        heard: dict[str, jax.Array],
+    ) -> Distribution:
+        """As ``update``, with the noise that was ``heard``."""
 
 
 def inside(value: jax.Array, constraint: constraints.Constraint) -> jax.Array:

@@ -31,6 +31,7 @@ class Lanes(NamedTuple):
     average: jax.Array  # (lanes, parameters) mean of the iterates since `averaged` was 0
     averaged: jax.Array  # (lanes,)
     skipped: jax.Array  # (lanes,) gradients that were not finite
+    unit: jax.Array  # (lanes, parameters) length of a step in each number
 
 
 class Settings(NamedTuple):
@@ -38,14 +39,15 @@ class Settings(NamedTuple):
 
     rates: jax.Array  # (lanes,) learning rates
     pool: jax.Array  # (lanes, lanes) how gradients are averaged over lanes; rows sum to 1
-    temperature: jax.Array  # (2,) of the data, at the chunk's first and last step
+    temperature: jax.Array  # (lanes, 2) of the data, at the chunk's first and last step
     score_share: jax.Array  # () 0 for path gradients, 1 for plain ones
 
 
-def new_lanes(free: jax.Array) -> Lanes:
+def new_lanes(free: jax.Array, unit: jax.Array | None = None) -> Lanes:
     """Lanes at their start: ``free`` is (lanes, parameters)."""
     zero, flag = jnp.zeros_like(free), jnp.zeros(len(free), free.dtype)
-    return Lanes(free, zero, zero, flag, flag, free, flag, flag)
+    unit = jnp.ones_like(free) if unit is None else jnp.broadcast_to(unit, free.shape)
+    return Lanes(free, zero, zero, flag, flag, free, flag, flag, unit)
 
 
 def advance(
@@ -72,13 +74,13 @@ def advance(
         def step(lanes: Lanes, inputs):
             key, temperature = inputs
             keys = jax.random.split(key, count)
-            losses, gradients = jax.vmap(jax.value_and_grad(loss), (0, 0, None))(
+            losses, gradients = jax.vmap(jax.value_and_grad(loss))(
                 lanes.free, keys, temperature
             )
             return _apply(lanes, losses, gradients, settings)
 
         keys = jax.random.split(key, steps)
-        temperatures = jnp.linspace(settings.temperature[0], settings.temperature[1], steps)
+        temperatures = jnp.linspace(*settings.temperature.T, steps)
         return jax.lax.scan(step, lanes, (keys, temperatures))
 
     name = ("advance", len(lanes.free), steps, draws)
@@ -110,13 +112,13 @@ def _apply(lanes: Lanes, losses: jax.Array, gradients: jax.Array, settings: Sett
     unbiased_first = first / (1 - BETA_1**count)[:, None]
     unbiased_second = second / (1 - BETA_2**count)[:, None]
     change = unbiased_first / (jnp.sqrt(unbiased_second) + 1e-8)
-    free = lanes.free - settings.rates[:, None] * change
+    free = lanes.free - settings.rates[:, None] * lanes.unit * change
     averaged = lanes.averaged + 1
     average = lanes.average + (free - lanes.average) / averaged[:, None]
 
     # Gradient noise: the variance of one lane's gradient in units of Adam's squares.
     noise = jnp.sum(spread / (unbiased_second + 1e-12), -1)
-    new = Lanes(free, first, second, count, norm, average, averaged, lanes.skipped)
+    new = Lanes(free, first, second, count, norm, average, averaged, lanes.skipped, lanes.unit)
     kept = jax.tree.map(
         lambda a, b: jnp.where(moving.reshape((-1,) + (1,) * (a.ndim - 1)), a, b), new, lanes
     )

@@ -14,10 +14,12 @@ from numpyro.infer.util import transform_fn
 
 from asvi.errors import ModelError
 from asvi.families import Family, WholeFamily
+from asvi.families.noise import stand_in, standard
 from asvi.fitting.data import split
 from asvi.guide import AutoASVI, autoguide
 from asvi.objective import ELBO, trace_of
 from asvi.program import Program
+from asvi.stacked import over_steps
 
 __all__ = ["Problem", "problem_for"]
 
@@ -110,6 +112,22 @@ class Problem:
     def initial(self, key: jax.Array, arrays: list[Any]) -> jax.Array:
         """A start as a flat vector."""
         return ravel_pytree(self._initial(key, arrays))[0]
+
+    @property
+    def prior_scales(self) -> dict[str, Any]:
+        """Scale of the prior of each site that has no parents, by address, where it is known."""
+        guide = self.guide
+        if not isinstance(guide, AutoASVI):
+            return {}
+        found = {}
+        for site in map(self.program.with_parents, self.program.latent):
+            prior = guide._starts.get("prior_mean", {}).get(site.address)
+            if prior is None or site.parents or site.is_discrete:
+                continue
+            found[site.address] = over_steps(lambda p: standard(stand_in(p)).scale, len(site.steps))(
+                prior
+            )
+        return found
 
     def half_way(self, free: jax.Array) -> jax.Array:
         """The same starts, (lanes, parameters), with the prior weights of hierarchies at 1/2.

@@ -117,6 +117,7 @@ def _conclude(
             "gradient": "path" if state.score_share == 0 and problem.has_path else "plain",
             "gradient_spread": dict(state.trial),
             "kept": best,
+            "start": state.kinds[0],
             "gains": list(state.gains),
             "chunk": plan.chunk,
             "lanes": plan.lanes,

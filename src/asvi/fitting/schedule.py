@@ -3,13 +3,14 @@
 The whole plan is a small state machine on the host. Its state is plain numbers, so that a
 checkpoint can hold it and go on to the same result.
 
-1. *Explore.* Every lane goes its own way, at its own learning rate. Half of the lanes start at the
-   family's own start, which for the convex update is the prior; the others with the prior weights
-   of hierarchies (not of chains) at 1/2, half-way to mean field: their posteriors have optima near
-   either. The data are faded in (temperature 0.1 to 1) over the first chunks, so that chains find
-   their basin.
-2. *Duel.* The best lane of each half, measured on the same draws, is copied over its half, whose
-   lanes now pool their gradients. The winner of the duel is copied into all.
+1. *Explore.* Every lane goes its own way, at its own learning rate. A quarter of the lanes start
+   at a mode of the posterior, with the curvature there, where one is found. Half of the others
+   start at the family's own start, which for the convex update is the prior; half with the prior
+   weights of hierarchies (not of chains) at 1/2, half-way to mean field: their posteriors have
+   optima near either. For these the data are faded in (temperature 0.1 to 1) over the first
+   chunks, so that chains find their basin.
+2. *Duel.* The best lanes of the two best kinds of start, measured on the same draws, are copied
+   over a half each, whose lanes now pool their gradients. The winner is copied into all.
 3. *Descend*, in cycles. All lanes pool their gradients: one step has ``lanes x draws`` draws. The
    first chunks try plain and path gradients, and the one of smaller variance stays. In a cycle the
    learning rate falls to nothing along a cosine; each cycle is twice as long as the one before and
@@ -27,13 +28,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from asvi.fitting.curvature import find_mode
 from asvi.fitting.lanes import Lanes, Settings, advance, evaluate, new_lanes
 from asvi.fitting.problem import Problem
+from asvi.fitting.project import can_project, project
+from asvi.fitting.units import units
 
 __all__ = ["Plan", "State", "begin", "candidates", "finished", "step_chunk"]
 
 _ARRAYS = ("lanes", "best")
 RATES = (0.05, 0.02, 0.01, 0.005)
+MODE_RATES = (0.005, 0.02)  # a start at a mode is near its end
+KINDS = ("prior", "half-way", "mode")
 
 
 @dataclass(frozen=True)
@@ -61,6 +67,7 @@ class State:
     phase: str = "explore"
     chunks: int = 0
     rates: list[float] = field(default_factory=list)
+    kinds: list[str] = field(default_factory=list)
     pools: list[int] = field(default_factory=list)
     first_rate: float = 0.0
     score_share: float = 1.0
@@ -81,10 +88,37 @@ def begin(problem: Problem, arrays: list, key: jax.Array, plan: Plan) -> State:
     make = problem.jit(("initial", plan.lanes), lambda: jax.vmap(problem.initial, (0, None)))
     free = make(jax.random.split(key, plan.lanes), arrays)
     half_way = problem.half_way(free)
-    odd = (jnp.arange(plan.lanes) % 2 == 1)[:, None]
-    free = jnp.where(odd, half_way, free)
+    kinds = [KINDS[i % 2] for i in range(plan.lanes)]
+    free = jnp.where(jnp.asarray([k == "half-way" for k in kinds])[:, None], half_way, free)
     rates = [plan.rates[i // 2 % len(plan.rates)] for i in range(plan.lanes)]
-    return State(new_lanes(free), rates=rates, pools=list(range(plan.lanes)))
+    lanes = new_lanes(free, units(problem))
+    found = curvature_start(problem, arrays, free[0])
+    if found is not None:
+        vector, unit = found
+        last = [plan.lanes - 1 - i for i in range(max(1, plan.lanes // 4))]
+        lanes = lanes._replace(
+            free=lanes.free.at[jnp.asarray(last)].set(vector),
+            average=lanes.free.at[jnp.asarray(last)].set(vector),
+            unit=lanes.unit.at[jnp.asarray(last)].set(unit),
+        )
+        for k, i in enumerate(last):
+            kinds[i], rates[i] = "mode", MODE_RATES[k % len(MODE_RATES)]
+    return State(lanes, rates=rates, kinds=kinds, pools=list(range(plan.lanes)))
+
+
+def curvature_start(
+    problem: Problem, arrays: list, start: jax.Array
+) -> tuple[jax.Array, jax.Array] | None:
+    """Parameters at a mode of the posterior and their units, where there is one to be found."""
+    if not can_project(problem):
+        return None
+    mode = find_mode(problem, arrays, problem.params(start))
+    if mode is None:
+        return None
+    vector, scales = project(problem, arrays, mode, start)
+    if not bool(jnp.all(jnp.isfinite(vector))):
+        return None
+    return vector, units(problem, scales)
 
 
 def finished(state: State, plan: Plan) -> bool:
@@ -125,10 +159,12 @@ def _settings(problem: Problem, plan: Plan, state: State) -> Settings:
     together = (pools[:, None] == pools).astype(float)
     fade = max(1, plan.explore_chunks // 2)
     ramp = np.interp([state.chunks, state.chunks + 1], [0, fade], [0.1, 1.0])
+    # A mode was found with the data in: nothing is to be faded in.
+    temperatures = [[1.0, 1.0] if kind == "mode" else ramp for kind in state.kinds]
     return Settings(
         jnp.asarray(state.rates, dtype),
         jnp.asarray(together / together.sum(1, keepdims=True), dtype),
-        jnp.asarray(ramp, dtype),
+        jnp.asarray(np.array(temperatures), dtype),
         jnp.asarray(state.score_share, dtype),
     )
 
@@ -152,18 +188,24 @@ def _copy(state: State, sources: list[int]) -> None:
     index = jnp.asarray(sources)
     state.lanes = jax.tree.map(lambda x: x[index], state.lanes)
     state.rates = [state.rates[i] for i in sources]
+    state.kinds = [state.kinds[i] for i in sources]
     _restart_average(state)
 
 
 def _pair_off(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state: State) -> None:
-    """Copy the best lane of each kind of start over its half; halves pool their gradients."""
+    """Copy the best lanes of the two best kinds of start over a half each, which pool gradients."""
     elbos = _measure(problem, arrays, key, plan, state)
     if plan.lanes < 4:
         _choose(problem, arrays, key, plan, state)
         return
-    even, odd = (max(range(kind, plan.lanes, 2), key=lambda i: elbos[i]) for kind in (0, 1))
+    best = []
+    for kind in KINDS:
+        mine = [i for i in range(plan.lanes) if state.kinds[i] == kind]
+        if mine:
+            best.append(max(mine, key=lambda i: elbos[i]))
+    first, second = sorted(best, key=lambda i: -elbos[i])[:2]
     half = plan.lanes // 2
-    _copy(state, [even] * half + [odd] * (plan.lanes - half))
+    _copy(state, [first] * half + [second] * (plan.lanes - half))
     state.pools = [0] * half + [1] * (plan.lanes - half)
     state.phase = "duel"
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from asvi.errors import SiteError
-from asvi.fitting.lanes import Lanes, evaluate, new_lanes
+from asvi.fitting.lanes import Lanes, evaluate
 from asvi.fitting.problem import Problem
 
 __all__ = ["finite_lanes"]
@@ -28,10 +28,11 @@ def finite_lanes(problem: Problem, arrays: list, lanes: Lanes, key: jax.Array) -
         draws = np.asarray(evaluate(problem, free, arrays, probe, draws=PROBE_DRAWS))
         fine = np.isfinite(draws).mean(1) >= 0.25
         if fine.all():
-            return new_lanes(free)
+            return lanes._replace(free=free, average=free)
         if fine.any():
             first = int(np.argmax(fine))
-            return new_lanes(jnp.where(jnp.asarray(fine)[:, None], free, free[first]))
+            kept = jnp.asarray(np.where(fine, np.arange(len(fine)), first))
+            return lanes._replace(free=free[kept], average=free[kept], unit=lanes.unit[kept])
         noise = jax.random.normal(jax.random.fold_in(key, attempt), free.shape, free.dtype)
         free = lanes.free + 0.3 * (attempt + 1) * noise
     raise _blame(problem, arrays, lanes.free[0], key)

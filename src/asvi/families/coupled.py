@@ -1,0 +1,172 @@
+"""Takes a prior conditional and the noise of earlier sites; gives a convex update that listens.
+
+The convex update follows a site's parents and nothing else. What the data couple afterwards, two
+coefficients of one regression, a group's effect and the effects of all others, it cannot hold. Here
+the same update listens to the *residuals* r of earlier sites, the standardised noise of their
+draws:
+
+.. math::
+
+    \\lambda &= \\sigma(\\lambda_0 + W^\\lambda r), \\quad \\alpha = \\alpha_0 + W^\\alpha r,
+    \\qquad \\theta' = \\lambda\\odot\\theta + (1-\\lambda)\\odot\\alpha, \\\\
+    x &= T\\bigl(m_{\\theta'} + s_{\\theta'}\\,(z + h + W^h r)\\bigr), \\qquad z \\sim p_{\\theta'}.
+
+r is a function of values already drawn, so each site is an ordinary conditional distribution with
+an exact density. With all W and h at 0, where they start, it is the convex update; with every
+earlier residual in the context it contains every Gaussian over the noise, and so, at λ=0, every
+full-rank Gaussian over the unconstrained latents.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from numpyro.distributions import Distribution, biject_to
+
+from asvi.errors import FamilyError
+from asvi.families.base import ContextFamily, Parameter
+from asvi.families.context import Context, Limits, choose_contexts
+from asvi.families.convex import ConvexUpdate
+from asvi.families.noise import MovedNoise, noise_shape
+from asvi.families.parameters import Parameterization
+from asvi.program import Program, Site
+
+__all__ = ["Coupled"]
+
+LISTENS = ("coupling/dense", "coupling/aligned", "coupling/window")
+
+
+class Coupled(ConvexUpdate, ContextFamily):
+    r"""The convex update, coupled to the noise of earlier sites; see the module's text.
+
+    :param context: ``"auto"`` chooses by the program's graph and the sizes; ``"globals"`` listens
+        to low-dimensional sites alone; ``"none"`` is the convex update with an offset.
+    :param max_edges: coupling weights that may be spent in all; models with more than a sixth as
+        many latent numbers may have six per number.
+    :param window: steps that a chain looks back on; by default as many as fit.
+    :param initial_prior_weight, start, gate_gain, parameterization: as for
+        :class:`~asvi.families.convex.ConvexUpdate`.
+
+    Two coefficients of one regression, which the convex update makes independent:
+
+    >>> import jax, jax.numpy as jnp, numpyro, numpyro.distributions as dist, asvi
+    >>> def model(y):
+    ...     a = numpyro.sample("a", dist.Normal(0.0, 1.0))
+    ...     b = numpyro.sample("b", dist.Normal(0.0, 1.0))
+    ...     numpyro.sample("y", dist.Normal(a + b, 0.1), obs=y)
+    >>> result = asvi.fit(model, 1.0, family=Coupled(), progress=False, steps=4000)
+    >>> draws = result.posterior.sample(jax.random.key(1), (1000,))
+    >>> bool(jnp.corrcoef(draws["a"], draws["b"])[0, 1] < -0.97)
+    True
+    """
+
+    def __init__(
+        self,
+        context: str = "auto",
+        *,
+        max_edges: int = 20_000,
+        window: int | None = None,
+        initial_prior_weight: float = 0.999,
+        start: str = "prior_mean",
+        gate_gain: float = 4.0,
+        parameterization: Parameterization = "expectation",
+    ):
+        super().__init__(
+            initial_prior_weight=initial_prior_weight,
+            start=start,
+            gate_gain=gate_gain,
+            parameterization=parameterization,
+        )
+        if context not in ("auto", "globals", "none"):
+            raise FamilyError(f"context={context!r} is not known; choose auto, globals or none.")
+        if not isinstance(max_edges, int) or max_edges < 0:
+            raise FamilyError(f"max_edges must be a whole number from 0 up, got {max_edges!r}.")
+        if window is not None and (not isinstance(window, int) or window < 0):
+            raise FamilyError(f"window must be None or a whole number from 0 up, got {window!r}.")
+        self.context, self.max_edges, self.window = context, max_edges, window
+
+    # ------------------------------------------------------------------------------- contexts
+
+    def contexts(self, program: Program, sites: list[Site]) -> dict[str, Context]:
+        shapes = {site.address: noise_shape(site) for site in sites}
+        if self.context == "none":
+            return {address: Context(shape) for address, shape in shapes.items()}
+        limits = Limits(self.max_edges, window=self.window)
+        chosen = choose_contexts(program, shapes, limits)
+        if self.context == "globals":
+            return {
+                a: Context(c.shape, gates=c.gates, dense=c.gates, sizes=c.sizes)
+                for a, c in chosen.items()
+            }
+        return chosen
+
+    # ----------------------------------------------------------------------------- parameters
+
+    def declare_in(self, site: Site, context: Context) -> dict[str, Parameter]:
+        declared = ConvexUpdate.declare(self, site)
+        gates = context.size(context.gates)
+        if gates:
+            for name, parameter in list(declared.items()):
+                if not site.parents and name.endswith("/prior_weight"):
+                    continue  # θ is constant: its weight says nothing that α does not
+                free = biject_to(parameter.constraint).inverse_shape(parameter.shape)
+                declared[f"{name}_coupling"] = _weights((*free, gates))
+        if site.is_discrete:
+            return declared
+        declared["coupling/offset"] = _weights(context.shape)
+        numbers = {
+            "coupling/dense": context.size(context.dense),
+            "coupling/aligned": context.size(context.aligned),
+            "coupling/window": context.window_size,
+            "coupling/within": context.within,
+        }
+        for name, size in numbers.items():
+            if size:
+                declared[name] = _weights((*context.shape, size))
+        return declared
+
+    def update_in(
+        self,
+        prior: Distribution,
+        parameters: dict[str, jax.Array],
+        site: Site,
+        heard: dict[str, jax.Array],
+    ) -> Distribution:
+        own = {name: value for name, value in parameters.items() if "coupling" not in name}
+        if "gates" in heard:
+            constraint = {n: p.constraint for n, p in ConvexUpdate.declare(self, site).items()}
+            for name in own:
+                if f"{name}_coupling" in parameters:
+                    to_domain = biject_to(constraint[name])
+                    steer = parameters[f"{name}_coupling"] @ heard["gates"]
+                    own[name] = to_domain(to_domain.inv(own[name]) + steer)
+        base = ConvexUpdate.update(self, prior, own, site)
+        if site.is_discrete:
+            return base
+        shift = parameters["coupling/offset"]
+        for name in LISTENS:
+            if name in parameters:
+                shift = shift + _applied(parameters[name], heard[name])
+        return MovedNoise(base, shift, _blocks(parameters.get("coupling/within")))
+
+
+def _weights(shape: tuple[int, ...]) -> Parameter:
+    return Parameter(shape, initial=lambda _key, _prior: jnp.zeros(shape))
+
+
+def _applied(weights: jax.Array, noise: jax.Array) -> jax.Array:
+    """``weights`` (..., k) on noise (k,), or on (plates..., k) cell by cell."""
+    if noise.ndim == 1:
+        return weights @ noise
+    between = weights.ndim - noise.ndim
+    noise = jnp.reshape(noise, noise.shape[:-1] + (1,) * between + noise.shape[-1:])
+    return jnp.sum(weights * noise, -1)
+
+
+def _blocks(within: jax.Array | None) -> jax.Array | None:
+    """Weights (..., k) of all numbers of a site as square blocks (blocks, k, k)."""
+    if within is None:
+        return None
+    size = within.shape[-1]
+    return jnp.reshape(within, (-1, size, size))
+

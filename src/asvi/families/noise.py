@@ -1,0 +1,266 @@
+"""Takes a surrogate; gives it as standard noise moved by other noise: a shift and a triangle.
+
+Every continuous distribution here is read as *core noise* in an unconstrained space and a map to
+the support, :math:`x = T(u)`, :math:`u = m + s z`: for a normal T is the identity, m and s its
+location and scale; for a log-normal T is the exponential; for a Gamma m and s come from its mean
+and variance by the delta method. :math:`z`, the *residual*, is what one site can tell another
+about where in its distribution the draw lies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import solve_triangular
+from numpyro.distributions import (
+    Distribution,
+    ExpandedDistribution,
+    Independent,
+    MaskedDistribution,
+    MultivariateNormal,
+    TransformedDistribution,
+    biject_to,
+    constraints,
+)
+from numpyro.distributions import transforms as T
+from numpyro.distributions.util import sum_rightmost
+
+from asvi.center import center
+from asvi.families.parameters import decompose
+from asvi.program import Site
+
+__all__ = ["MovedNoise", "Standard", "noise_shape", "residual", "stand_in", "standard"]
+
+
+@dataclass(frozen=True)
+class Standard:
+    """``core`` draws u, of shape batch + own event; ``loc`` and ``scale`` standardise u."""
+
+    core: Distribution
+    transform: T.Transform
+    loc: jax.Array
+    scale: jax.Array
+    mask: Any = None
+
+    @property
+    def event_shape(self) -> tuple[int, ...]:
+        return self.loc.shape[len(self.core.batch_shape) :]
+
+
+def standard(dist: Distribution) -> Standard:
+    """``dist`` as unconstrained noise, its location and scale, and the map to its support.
+
+    >>> import numpyro.distributions as dist
+    >>> found = standard(dist.LogNormal(1.0, 2.0).expand([3]).to_event(1))
+    >>> found.loc.tolist(), found.scale.tolist(), found.event_shape
+    ([1.0, 1.0, 1.0], [2.0, 2.0, 2.0], (3,))
+    """
+    if isinstance(dist, ExpandedDistribution):
+        inner = standard(dist.base_dist)
+        shape = dist.batch_shape + inner.event_shape
+        core = inner.core.expand(dist.batch_shape)
+        return _with(inner, core=core, loc=_to(inner.loc, shape), scale=_to(inner.scale, shape))
+    if isinstance(dist, Independent):
+        inner = standard(dist.base_dist)
+        return _with(inner, core=inner.core.to_event(dist.reinterpreted_batch_ndims))
+    if isinstance(dist, MaskedDistribution):
+        inner = standard(dist.base_dist)
+        mask = dist._mask if inner.mask is None else dist._mask & inner.mask
+        return _with(inner, mask=mask)
+    if isinstance(dist, TransformedDistribution):
+        inner = standard(dist.base_dist)
+        steps = [] if isinstance(inner.transform, T.IdentityTransform) else [inner.transform]
+        # The transforms may turn batch axes of the base into event axes.
+        extra = len(inner.core.batch_shape) - len(dist.batch_shape)
+        core = inner.core.to_event(extra) if extra > 0 else inner.core
+        if core.batch_shape != dist.batch_shape:
+            core = core.expand(dist.batch_shape)
+        shape = dist.batch_shape + core.event_shape
+        return Standard(
+            core,
+            T.ComposeTransform([*steps, *dist.transforms]),
+            _to(inner.loc, shape),
+            _to(inner.scale, shape),
+            inner.mask,
+        )
+    if isinstance(dist, MultivariateNormal):
+        shape = dist.batch_shape + dist.event_shape
+        noise = TransformedDistribution(
+            dist, T.LowerCholeskyAffine(dist.loc, dist.scale_tril).inv
+        )
+        zero = jnp.zeros(shape, jnp.result_type(dist.loc))
+        affine = T.LowerCholeskyAffine(dist.loc, dist.scale_tril)
+        return Standard(noise, affine, zero, jnp.ones_like(zero))
+    d: Any = dist
+    shape = dist.batch_shape + dist.event_shape
+    if hasattr(d, "loc") and hasattr(d, "scale") and dist.support is constraints.real:
+        return Standard(dist, T.IdentityTransform(), _to(d.loc, shape), _to(d.scale, shape))
+    return _through_support(dist)
+
+
+def stand_in(prior: Distribution) -> Distribution:
+    """The member of the convex-update family that is the prior itself, as the guide builds it."""
+    parts = decompose(prior)
+    return parts.rebuild({name: leaf.value for name, leaf in parts.leaves.items()})
+
+
+def noise_shape(site: Site) -> tuple[int, ...]:
+    """Shape of a site's noise in one run of its body, plates at full size."""
+    if site.is_discrete:
+        return site.full_batch_shape + site.event_shape
+    shape = jax.eval_shape(lambda prior: standard(stand_in(prior)).loc, site.distribution).shape
+    return site.full_batch_shape + shape[len(site.batch_shape) :]
+
+
+def _through_support(dist: Distribution) -> Standard:
+    """Any other distribution: by the bijection of its support."""
+    transform = biject_to(dist.support)
+    core = TransformedDistribution(dist, transform.inv)
+    middle = center(dist)
+    loc = transform.inv(middle)
+    scale = jnp.ones_like(loc)
+    if transform.domain.event_dim == 0 and transform.codomain.event_dim == 0:
+        # Delta method: the spread in u is the spread in x over the slope there.
+        slope = jnp.exp(transform.log_abs_det_jacobian(loc, middle))
+        try:
+            spread = jnp.sqrt(jnp.broadcast_to(dist.variance, jnp.shape(middle))) / slope
+            scale = jnp.where(jnp.isfinite(spread) & (spread > 0), spread, 1.0)
+            scale = jnp.clip(scale, 1e-3, 3.0)
+        except (NotImplementedError, AttributeError):
+            pass
+    return Standard(core, transform, loc, scale)
+
+
+def _with(found: Standard, **changes: Any) -> Standard:
+    return Standard(**{**vars(found), **changes})
+
+
+def _to(value: Any, shape: tuple[int, ...]) -> jax.Array:
+    return jnp.broadcast_to(jnp.asarray(value, jnp.result_type(float)), shape)
+
+
+def residual(dist: Distribution, value: jax.Array, intermediates: Any = None) -> jax.Array:
+    """Where in ``dist`` a value lies: z, of shape batch + unconstrained event.
+
+    A discrete value is its own residual: it tells more than any standardised number.
+    """
+    if isinstance(dist, MovedNoise):
+        return dist.noise(value, intermediates)
+    if dist.support.is_discrete:
+        return jnp.asarray(value, jnp.result_type(float))
+    found = standard(dist)
+    return (found.transform.inv(value) - found.loc) / found.scale
+
+
+class MovedNoise(Distribution):
+    r"""A distribution whose standard noise is moved by an affine, unit-triangular map.
+
+    With the base's noise z, location m, scale s and map T,
+
+    .. math:: x = T\bigl(m + s\,((I + W) z + h)\bigr),
+
+    with W strictly lower triangular. The map has unit Jacobian, so the density is the base's at z.
+    ``within`` is W over the last axis of z once z is flattened to (blocks, size of a block).
+
+    >>> import numpyro.distributions as dist
+    >>> moved = MovedNoise(dist.Normal(1.0, 2.0), jnp.array(0.5))
+    >>> float(moved.log_prob(2.0)), float(dist.Normal(1.0, 2.0).log_prob(1.0))
+    (-1.6120857..., -1.6120857...)
+    """
+
+    arg_constraints = {}
+    pytree_data_fields = ("base", "shift", "within")
+
+    def __init__(self, base: Distribution, shift: jax.Array, within: jax.Array | None = None):
+        self.base, self.shift, self.within = base, shift, within
+        super().__init__(base.batch_shape, base.event_shape, validate_args=False)
+
+    @property
+    def support(self) -> constraints.Constraint:
+        return self.base.support
+
+    @property
+    def has_rsample(self) -> bool:
+        return self.base.has_rsample
+
+    def _blocks(self, z: jax.Array) -> tuple[jax.Array, jax.Array]:
+        within: Any = self.within
+        size = within.shape[-1]
+        flat = jnp.reshape(z, (prod(z.shape) // size, size))
+        triangle = jnp.tril(within, -1).reshape((-1, size, size))
+        return flat, triangle
+
+    def _mixed(self, z: jax.Array) -> jax.Array:
+        if self.within is None:
+            return z
+        flat, triangle = self._blocks(z)
+        if len(triangle) == 1:
+            return jnp.reshape(flat + flat @ triangle[0].T, z.shape)
+        return jnp.reshape(flat + jnp.einsum("bij,bj->bi", triangle, flat), z.shape)
+
+    def _unmixed(self, mixed: jax.Array) -> jax.Array:
+        if self.within is None:
+            return mixed
+        flat, triangle = self._blocks(mixed)
+        unit = jnp.broadcast_to(
+            triangle + jnp.eye(triangle.shape[-1]), (len(flat), *triangle.shape[1:])
+        )
+        solved = solve_triangular(unit, flat[..., None], lower=True, unit_diagonal=True)
+        return jnp.reshape(solved[..., 0], mixed.shape)
+
+    def sample_with_intermediates(self, key: jax.Array, sample_shape: tuple[int, ...] = ()):
+        if sample_shape:
+            keys = jax.random.split(key, prod(sample_shape))
+            found = jax.vmap(self.sample_with_intermediates)(keys)
+            return jax.tree.map(lambda x: x.reshape(sample_shape + x.shape[1:]), found)
+        base = standard(self.base)
+        z = (base.core.sample(key) - base.loc) / base.scale
+        u = base.loc + base.scale * (self._mixed(z) + self.shift)
+        return base.transform(u), [z, u]
+
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
+        return self.sample_with_intermediates(key, sample_shape)[0]
+
+    rsample = sample
+
+    def _found(self, value: jax.Array, intermediates: Any) -> tuple[jax.Array, jax.Array]:
+        if intermediates:
+            return intermediates[0], intermediates[1]
+        base = standard(self.base)
+        u = base.transform.inv(value)
+        return self._unmixed((u - base.loc) / base.scale - self.shift), u
+
+    def noise(self, value: jax.Array, intermediates: Any = None) -> jax.Array:
+        """The base's standard noise that made ``value``."""
+        lead = jnp.ndim(value) - len(self.shape())
+        if lead and not intermediates:
+            found = self.noise
+            for _ in range(lead):
+                found = jax.vmap(found)
+            return found(value)
+        return self._found(value, intermediates)[0]
+
+    def log_prob(self, value: jax.Array, intermediates: Any = None) -> jax.Array:
+        lead = jnp.ndim(value) - len(self.shape())
+        if lead > 0 and not intermediates:
+            found = self.log_prob
+            for _ in range(lead):
+                found = jax.vmap(found)
+            return found(value)
+        base = standard(self.base)
+        z, u = self._found(value, intermediates)
+        density = base.core.log_prob(base.loc + base.scale * z)
+        if not isinstance(base.transform, T.IdentityTransform):
+            slope = base.transform.log_abs_det_jacobian(u, value)
+            density = density - sum_rightmost(slope, jnp.ndim(slope) - len(self.batch_shape))
+        return density if base.mask is None else jnp.where(base.mask, density, 0.0)
+
+    @property
+    def mean(self) -> jax.Array:
+        raise NotImplementedError
+
+    variance = mean

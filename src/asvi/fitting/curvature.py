@@ -1,0 +1,111 @@
+"""Takes a problem; gives a mode of its density, in its noise, and the curvature there.
+
+A Newton path from the prior's centre: at each step the Hessian's eigenvalues are taken by their
+size, so that the step goes uphill, and damped until the density rises. It finds location, scale
+and correlation of posteriors on which stochastic gradients take very long: raw predictors,
+collinear columns, coefficients whose scales span 10⁴; and the path of a chain. (Where scales of a
+hierarchy are unknown, the joint mode is no guide; the other starts then win the race.) Everything
+is computed in double precision where the model allows.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from asvi.fitting.noise_space import NoiseSpace
+from asvi.fitting.problem import Problem
+
+__all__ = ["LARGEST", "Mode", "find_mode"]
+
+LARGEST = 250  # latent numbers: a Hessian has their square
+STEPS = 100
+SOLVED = 1e-3  # expected gain of the next step, in nats
+
+
+@dataclass
+class Mode:
+    """A mode: numbers, the precision there, and each number's prior location and scale at it."""
+
+    numbers: np.ndarray
+    precision: np.ndarray
+    loc: np.ndarray
+    scale: np.ndarray
+    log_density: float
+
+
+def find_mode(problem: Problem, arrays: list[Any], params: dict[str, Any]) -> Mode | None:
+    """A mode in the noise; None where the model is too large for it or will not do."""
+    if not NoiseSpace.serves(problem, LARGEST):
+        return None
+    space = NoiseSpace(problem)
+    if space.size > LARGEST:
+        return None
+    for double in (True, False):
+        try:
+            with jax.enable_x64(True) if double else nullcontext():
+                return _climb(space, arrays, params, double)
+        except (TypeError, ValueError, NotImplementedError):
+            continue  # a model whose types are written down will not run in another precision
+    return None
+
+
+def _widened(x: Any) -> Any:
+    x = np.asarray(x) if not hasattr(x, "dtype") else x
+    if jnp.issubdtype(x.dtype, jnp.floating):
+        return jnp.asarray(np.asarray(x), jnp.float64)
+    return x
+
+
+def _climb(space: NoiseSpace, arrays: list[Any], params: dict[str, Any], double: bool):
+    """Newton's path to a mode; None where the density or its curvature is not finite."""
+    if double:
+        arrays, params = jax.tree.map(_widened, (arrays, params))
+
+    def run(vector, arrays, params):
+        seen = space.run(vector, params, arrays, centred=False)
+        return seen["log_density"], seen
+
+    def slope_of(vector, arrays, params):
+        slope, seen = jax.grad(run, has_aux=True)(vector, arrays, params)
+        return slope, (slope, seen)
+
+    def look(vector, arrays, params):
+        hessian, (slope, seen) = jax.jacfwd(slope_of, has_aux=True)(vector, arrays, params)
+        return seen["log_density"], slope, hessian, seen["loc"], seen["scale"]
+
+    compiled = space.problem.jit(("curvature", double), lambda: look)
+
+    def at(x: np.ndarray) -> list[np.ndarray] | None:
+        found = [np.asarray(a, float) for a in compiled(jnp.asarray(x), arrays, params)]
+        return found if all(np.isfinite(a).all() for a in found) else None
+
+    x, damping = np.zeros(space.size), 0.0
+    known = at(x)
+    if known is None:
+        return None
+    for _ in range(STEPS):
+        value, slope, hessian = known[:3]
+        curve, axes = np.linalg.eigh(-hessian)
+        size = np.maximum(np.abs(curve), 1e-10 * np.abs(curve).max() + 1e-12)
+        along = axes.T @ slope
+        if 0.5 * float(np.sum(along**2 / size)) < SOLVED:
+            break
+        step = axes @ (along / (size + damping))
+        ahead = at(x + step)
+        if ahead is not None and ahead[0] > value:
+            x, known = x + step, ahead
+            damping = 0.0 if damping < 1e-3 else damping / 10
+        else:
+            damping = max(1.0, 10 * damping)
+            if damping > 1e12:
+                break
+    value, _, hessian, loc, scale = known
+    curve, axes = np.linalg.eigh(-hessian)
+    curve = np.clip(np.abs(curve), 1e-10 * np.abs(curve).max() + 1e-10, None)
+    return Mode(x, (axes * curve) @ axes.T, loc, scale, float(value))

@@ -1,0 +1,117 @@
+"""Takes a problem; gives the model's density as a function of its latent numbers, unconstrained.
+
+Two coordinates serve. In the *centred* one a number is the site's own value, mapped to the real
+line; in the *noise* it is where in its prior conditional the value lies, :math:`x = T(m + s z)`
+with m and s at the parents' values. Hierarchies with little data and chains are nearly Gaussian
+in the noise; where the data are strong, in the values.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from numpyro import handlers
+from numpyro.distributions import transforms as T
+
+from asvi.families.noise import noise_shape, stand_in, standard
+from asvi.fitting.problem import Problem
+from asvi.interpretation import Interpretation
+from asvi.objective import log_density
+
+__all__ = ["NoiseSpace"]
+
+
+class NoiseSpace:
+    """Layout of the latent numbers of a program in one vector."""
+
+    def __init__(self, problem: Problem):
+        self.problem = problem
+        self.sites = {site.address: site for site in problem.program.latent}
+        self.shapes = {a: site.steps + noise_shape(site) for a, site in self.sites.items()}
+        self.size = sum(prod(shape) for shape in self.shapes.values())
+
+    @staticmethod
+    def serves(problem: Problem, largest: int) -> bool:
+        """Whether the density can be had: continuous, of moderate size, without branches."""
+        latent = problem.program.latent
+        if any(s.is_discrete or any(p.startswith("cond") for p in s.block) for s in latent):
+            return False
+        if any(plate.size != plate.subsample_size for s in latent for plate in s.plates):
+            return False
+        return sum(prod(site.shape) for site in latent) <= largest
+
+    def split(self, vector: jax.Array) -> dict[str, jax.Array]:
+        found, begin = {}, 0
+        for address, shape in self.shapes.items():
+            found[address] = jnp.reshape(vector[begin : begin + prod(shape)], shape)
+            begin += prod(shape)
+        return found
+
+    def numbers(self) -> dict[str, jax.Array]:
+        """The index of every latent number in the vector, in the sites' shapes."""
+        return self.split(jnp.arange(self.size))
+
+    def run(
+        self, vector: jax.Array, params: dict[str, Any], arrays: list[Any], centred: bool
+    ) -> dict[str, Any]:
+        """The model at these numbers: log density, and each site's value, location and scale."""
+        args, kwargs = self.problem.arguments(arrays)
+        reading = _Given(self.split(vector), centred, set(self.sites))
+
+        def parameters(msg):
+            return params.get(msg["name"]) if msg["type"] in ("param", "mutable") else None
+
+        with (
+            handlers.trace() as trace,
+            handlers.seed(rng_seed=jax.random.key(0)),
+            handlers.substitute(substitute_fn=parameters),
+            reading,
+        ):
+            self.problem.model(*args, **kwargs)
+        density = sum(log_density(s) for s in trace.values() if s["type"] == "sample")
+        extras = reading.frame.extras
+        slope = sum(jnp.sum(extras[f"slope|{address}"]) for address in self.sites)
+        return {
+            "log_density": density + slope,
+            "loc": self._joined(extras, "loc"),
+            "scale": self._joined(extras, "scale"),
+        }
+
+    def _joined(self, extras: dict[str, Any], name: str) -> jax.Array:
+        return jnp.concatenate([jnp.ravel(extras[f"{name}|{address}"]) for address in self.sites])
+
+
+class _Given(Interpretation):
+    """The model, its latent values made from given numbers."""
+
+    def __init__(self, numbers: dict[str, jax.Array], centred: bool, latent: set[str]):
+        super().__init__()
+        self.given, self.centred, self.latent = numbers, centred, latent
+
+    def thread(self, path: tuple[str, ...], length: int, reverse: bool) -> dict[str, jax.Array]:
+        inside = "/".join(path) + "/"
+        given = self.given if self.frame.is_root else self.frame.threaded
+        return {address: x for address, x in given.items() if address.startswith(inside)}
+
+    def visit(self, msg: dict[str, Any]) -> None:
+        address = "/".join((*self.frame.path, msg["name"]))
+        if address not in self.latent or msg["value"] is not None:
+            return
+        given = self.given if self.frame.is_root else self.frame.threaded
+        prior = standard(stand_in(msg["fn"]))
+        number = given[address]
+        u = number if self.centred else prior.loc + prior.scale * number
+        value = prior.transform(u)
+        slope = jnp.zeros(())
+        if not isinstance(prior.transform, T.IdentityTransform):
+            slope = jnp.sum(prior.transform.log_abs_det_jacobian(u, value))
+        if not self.centred:
+            slope = slope + jnp.sum(jnp.log(prior.scale))
+        msg["value"] = value
+        extras = self.frame.extras
+        extras[f"slope|{address}"] = slope
+        extras[f"loc|{address}"] = prior.loc
+        extras[f"scale|{address}"] = prior.scale

@@ -1,0 +1,188 @@
+"""Takes a mode and its curvature; gives parameters of the guide: the nearest Gaussian it can hold.
+
+The guide's noise makes the latent numbers as :math:`u = m + A\\epsilon`, where A has an entry
+wherever a site listens to another. For a target with precision H the closest such Gaussian, by
+KL(q‖p), has for column j, over the rows S that listen to j,
+
+.. math:: A_{Sj} = x / \\sqrt{x_j}, \\qquad x = H_{SS}^{-1} e_j,
+
+which is the inverse of H's Cholesky factor where everybody listens to everybody, and
+:math:`1/\\sqrt{H_{jj}}` where nobody does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from numpyro import handlers
+
+from asvi.families import ConvexUpdate
+from asvi.fitting.curvature import Mode
+from asvi.fitting.noise_space import NoiseSpace
+from asvi.fitting.problem import Problem
+from asvi.guide import AutoASVI
+from asvi.reading import SurrogateReading
+
+__all__ = ["can_project", "project"]
+
+FREE = 0.02  # prior weight of a site that holds a mode: nearly, and not quite, mean field
+BOUND = 0.9999
+
+
+def can_project(problem: Problem) -> bool:
+    """Whether every site's family has the parameters that a mode is written into."""
+    guide = problem.guide
+    if not isinstance(guide, AutoASVI):
+        return False
+    for site in map(problem.program.with_parents, problem.program.latent):
+        declared = guide._declared[site.address]
+        if not isinstance(guide._family_of[site.address], ConvexUpdate):
+            return False
+        if not {"loc/data_term", "scale/data_term"} <= set(declared):
+            return False
+        if site.parents and "coupling/offset" not in declared:
+            return False
+    return True
+
+
+def project(
+    problem: Problem, arrays: list[Any], mode: Mode, start: jax.Array
+) -> tuple[jax.Array, dict[str, np.ndarray]]:
+    """Parameters as a flat vector, and the standard deviation of each site's numbers."""
+    space = NoiseSpace(problem)
+    guide: Any = problem.guide
+    heard = _wiring(problem, space, arrays)
+    factor = _factor(mode.precision, _listeners(space, heard))
+    params = {k: np.array(v, float) for k, v in problem.params(start).items()}
+    scales = {}
+    where = {a: np.asarray(i) for a, i in space.numbers().items()}
+    for site in map(problem.program.with_parents, problem.program.latent):
+        index = where[site.address]
+        declared = guide._declared[site.address]
+        own, prefix = np.diag(factor)[index], guide.parameter_name(site, "")
+        middle, loc, scale = mode.numbers[index], mode.loc[index], mode.scale[index]
+        shape = params[prefix + "loc/data_term"].shape
+        own_scale = scale * own
+        if not site.parents:
+            middle = loc + scale * middle
+            values = {
+                "loc/prior_weight": FREE,
+                "loc/data_term": (middle - FREE * loc) / (1 - FREE),
+                "scale/prior_weight": np.minimum(FREE, 0.5 * own_scale / scale),
+            }
+            weight = values["scale/prior_weight"]
+            values["scale/data_term"] = (own_scale - weight * scale) / (1 - weight)
+        else:
+            # In the noise: location at the prior's, scale a fraction of it, the rest an offset.
+            weight = np.clip(own, 1e-3, BOUND)
+            values = {
+                "loc/prior_weight": BOUND,
+                "scale/prior_weight": weight,
+                "scale/data_term": np.maximum(own - weight, 0.0) / (1 - weight) * scale
+                + 1e-3 * own_scale,
+                "coupling/offset": middle / own,
+            }
+        for name, value in values.items():
+            if prefix + name in params:
+                params[prefix + name] = np.broadcast_to(value, params[prefix + name].shape)
+        for kind in ("dense", "aligned", "window", "within"):
+            if f"coupling/{kind}" in declared:
+                rows = heard[f"{site.address}|{kind}"]
+                weights = factor[index[..., None], np.maximum(rows, 0)] / own[..., None]
+                params[prefix + f"coupling/{kind}"] = np.where(rows >= 0, weights, 0.0)
+        scales[site.address] = np.broadcast_to(own_scale, shape)
+    return _flat(problem, params), scales
+
+
+def _flat(problem: Problem, params: dict[str, np.ndarray]) -> jax.Array:
+    free = {}
+    for name, value in params.items():
+        transform = problem._transforms[name]
+        free[name] = jnp.asarray(transform.inv(jnp.asarray(value, problem.dtype)))
+    return ravel_pytree({name: free[name] for name in sorted(free)})[0].astype(problem.dtype)
+
+
+def _factor(precision: np.ndarray, listeners: list[np.ndarray]) -> np.ndarray:
+    factor = np.zeros_like(precision)
+    for j, rows in enumerate(listeners):
+        block = precision[np.ix_(rows, rows)]
+        unit = (rows == j).astype(float)
+        column = np.linalg.solve(block + 1e-12 * np.trace(block) * np.eye(len(rows)) / len(rows), unit)
+        own = column[rows == j][0]
+        factor[rows, j] = column / np.sqrt(max(own, 1e-300))
+    return factor
+
+
+def _listeners(space: NoiseSpace, heard: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """For each latent number, itself and the numbers that listen to it."""
+    hears = np.eye(space.size, dtype=bool)
+    numbers = {a: np.asarray(i) for a, i in space.numbers().items()}
+    for name, rows in heard.items():
+        index = numbers[name.split("|")[0]]
+        mine = np.broadcast_to(index[..., None], rows.shape)
+        hears[mine[rows >= 0], rows[rows >= 0]] = True
+    return [np.flatnonzero(hears[:, j]) for j in range(space.size)]
+
+
+class _Wiring(SurrogateReading):
+    """The guide run with the index of each latent number in place of its noise."""
+
+    def __init__(self, guide: Any, args: tuple, kwargs: dict[str, Any], numbers: dict[str, Any]):
+        super().__init__(guide, args, kwargs)
+        self.index = {a: jnp.asarray(i, float) + 1.0 for a, i in numbers.items()}  # 0 is nobody
+
+    def thread(self, path: tuple[str, ...], length: int, reverse: bool) -> dict[str, Any]:
+        threaded = super().thread(path, length, reverse)
+        for site in self.program.in_block(path):
+            threaded[f"index|{site.address}"] = self._index(site.address)
+        return threaded
+
+    def _index(self, address: str) -> jax.Array:
+        return self.index[address] if self.frame.is_root else self.frame.threaded[f"index|{address}"]
+
+    def visit(self, msg: dict[str, Any]) -> None:
+        super().visit(msg)
+        address = "/".join((*self.frame.path, msg["name"]))
+        context = self.contexts.get(address)
+        if address not in self.sites or context is None:
+            return
+        index = self._index(address)
+        for name, noise in self._heard(context).items():
+            if name == "gates":
+                continue
+            between = index.ndim + 1 - noise.ndim
+            wide = noise.reshape(noise.shape[:-1] + (1,) * between + noise.shape[-1:])
+            kind = name.removeprefix("coupling/")
+            self.frame.extras[f"heard|{address}|{kind}"] = jnp.broadcast_to(
+                wide, index.shape + noise.shape[-1:]
+            )
+        if context.within:
+            blocks = index.reshape((-1, context.within))
+            rows = jnp.where(
+                jnp.tril(jnp.ones((context.within,) * 2), -1) > 0, blocks[:, None, :], 0.0
+            )
+            self.frame.extras[f"heard|{address}|within"] = rows.reshape((*index.shape, -1))
+
+    def _residual(self, address: str, msg: dict[str, Any]) -> jax.Array:
+        return self._index(address)
+
+
+def _wiring(problem: Problem, space: NoiseSpace, arrays: list[Any]) -> dict[str, np.ndarray]:
+    """For each site and kind of edge, the index of the number behind each weight; -1 for none."""
+    guide: Any = problem.guide
+
+    def run(arrays: list[Any]) -> dict[str, jax.Array]:
+        args, kwargs = problem.arguments(arrays)
+        reading = _Wiring(guide, args, kwargs, space.numbers())
+        with handlers.trace(), handlers.seed(rng_seed=jax.random.key(0)), reading:
+            problem.model(*args, **kwargs)
+        extras = reading.frame.extras.items()
+        return {k.removeprefix("heard|"): v for k, v in extras if k.startswith("heard|")}
+
+    # Compiled, all but the moving of indices falls away.
+    found = problem.jit("wiring", lambda: run)(arrays)
+    return {name: np.rint(np.asarray(value)).astype(int) - 1 for name, value in found.items()}

@@ -1,0 +1,60 @@
+"""Takes a problem's parameters; gives the length of one step of the optimiser in each of them.
+
+Adam moves every number by about the learning rate, whatever its gradient. So each number is
+measured in a unit in which a move of 1 changes the guide by about one standard deviation: a
+location in standard deviations of its site, a row of k coupling weights, which add up, in
+:math:`1/\\sqrt k`. Without it a coefficient whose posterior is 10⁴ times narrower than its
+neighbour's would never settle.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from asvi.fitting.problem import Problem
+from asvi.guide import AutoASVI
+
+__all__ = ["location_names", "units"]
+
+GATE_UNIT = 0.25  # the gate's own gain is 4
+
+
+def units(problem: Problem, scales: dict[str, jax.Array] | None = None) -> jax.Array:
+    """The unit of every parameter, (parameters,).
+
+    ``scales`` has standard deviations of sites, by address; without it those of the prior, for
+    sites that have no parents.
+    """
+    example = problem.unravel(jnp.zeros(problem.size, problem.dtype))
+    found = {name: np.full(x.shape, _of_name(name, x.shape)) for name, x in example.items()}
+    for address, name in location_names(problem).items():
+        scale = problem.prior_scales.get(address) if scales is None else scales.get(address)
+        if scale is not None and name in found:
+            scale = np.asarray(scale, float)
+            usable = np.isfinite(scale) & (scale > 0)
+            found[name] = np.broadcast_to(np.where(usable, scale, 1.0), found[name].shape)
+    flat = ravel_pytree({name: jnp.asarray(x, problem.dtype) for name, x in found.items()})[0]
+    return flat.astype(problem.dtype)
+
+
+def _of_name(name: str, shape: tuple[int, ...]) -> float:
+    if name.endswith("_coupling"):
+        return GATE_UNIT / np.sqrt(shape[-1])
+    if "/coupling/" in name and not name.endswith("/offset"):
+        return 1.0 / np.sqrt(shape[-1])
+    return 1.0
+
+
+def location_names(problem: Problem) -> dict[str, str]:
+    """The parameter that holds each site's location, by address, where a site has one."""
+    guide = problem.guide
+    if not isinstance(guide, AutoASVI):
+        return {}
+    return {
+        site.address: guide.parameter_name(site, "loc/data_term")
+        for site in problem.program.latent
+        if "loc/data_term" in guide._declared[site.address]
+    }
