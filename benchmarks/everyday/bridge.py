@@ -51,8 +51,9 @@ def one_estimate(
     def log_p_over_q(z: np.ndarray) -> np.ndarray:
         shift = z @ factor.T
         both = np.logaddexp(log_densities(mean + shift), log_densities(mean - shift)) - np.log(2.0)
-        # Where nothing finite comes out, the density is 0: overflow in the far tails.
-        return np.nan_to_num(both, nan=-np.inf) + log_volume - norm.logpdf(z).sum(-1)
+        # What overflows lies in the far tails, where the density is 0.
+        both = np.where(np.isfinite(both), both, -np.inf)
+        return both + log_volume - norm.logpdf(z).sum(-1)
 
     of_draws = log_p_over_q(np.linalg.solve(factor, (draws - mean).T).T)
     of_proposals = log_p_over_q(rng.normal(size=draws.shape))

@@ -12,8 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.handlers as handlers
 from jax.flatten_util import ravel_pytree
-from numpyro.infer.initialization import init_to_uniform
-from numpyro.infer.util import initialize_model, unconstrain_fn
+from numpyro.infer.util import constrain_fn, potential_energy, unconstrain_fn
 
 Data = tuple[tuple, dict[str, Any]]
 
@@ -73,7 +72,7 @@ class Everyday:
         """
         space = Space.of(self.model, self.args, self.kwargs)
         # Not the origin, where no coefficient meets its predictor; small, as predictors are raw.
-        return float(space.log_density(0.01 * jnp.cos(jnp.arange(space.size))))
+        return float(jax.jit(space.log_density)(0.01 * jnp.cos(jnp.arange(space.size))))
 
 
 @dataclass(frozen=True)
@@ -92,25 +91,27 @@ class Space:
 
     @classmethod
     def of(cls, model: Callable, args: tuple, kwargs: dict[str, Any]) -> Space:
-        info = initialize_model(
-            jax.random.key(0),
-            model,
-            model_args=args,
-            model_kwargs=kwargs,
-            # Near the origin raw predictors do not overflow; nothing else depends on the start.
-            init_strategy=init_to_uniform(radius=0.001),
-            validate_grad=False,
-        )
-        flat, unravel = ravel_pytree(info.param_info.z)
+        def prior_draw(key: jax.Array) -> dict[str, jax.Array]:
+            return unconstrain_fn(model, args, kwargs, latent_sites(model, args, kwargs, key))
 
-        def prior_draw(key: jax.Array) -> jax.Array:
-            trace = handlers.trace(handlers.seed(model, key)).get_trace(*args, **kwargs)
-            latent = {k: site["value"] for k, site in trace.items() if k in info.param_info.z}
-            return ravel_pytree(unconstrain_fn(model, args, kwargs, latent))[0]
-
+        shapes = jax.eval_shape(prior_draw, jax.random.key(0))
+        example = {site: jnp.zeros(x.shape) for site, x in shapes.items()}
+        flat, unravel = ravel_pytree(example)
         return cls(
             flat.size,
-            prior_draw,
-            lambda x: -info.potential_fn(unravel(x)),
-            lambda x: info.postprocess_fn(unravel(x)),
+            lambda key: ravel_pytree(prior_draw(key))[0],
+            lambda x: -potential_energy(model, args, kwargs, unravel(x)),
+            lambda x: constrain_fn(model, args, kwargs, unravel(x), return_deterministic=True),
         )
+
+
+def latent_sites(
+    model: Callable, args: tuple, kwargs: dict[str, Any], key: jax.Array
+) -> dict[str, jax.Array]:
+    """A prior draw of the latent sites, in the order in which the model draws them."""
+    trace = handlers.trace(handlers.seed(model, key)).get_trace(*args, **kwargs)
+    return {
+        name: site["value"]
+        for name, site in trace.items()
+        if site["type"] == "sample" and not site["is_observed"]
+    }

@@ -147,7 +147,7 @@ def mixture_data() -> Data:
 
 
 ENTRIES = [
-    Everyday("gp-poisson", gp_poisson, gp_poisson_data, target_accept=0.95),
+    Everyday("gp-poisson", gp_poisson, gp_poisson_data, target_accept=0.99),
     Everyday("lotka-volterra", lotka_volterra, lotka_volterra_data),
     Everyday("logistic-growth", logistic_growth, logistic_growth_data),
     Everyday("michaelis-menten", michaelis_menten, michaelis_menten_data),

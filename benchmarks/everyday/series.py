@@ -226,7 +226,7 @@ ENTRIES = [
         stochastic_volatility,
         stochastic_volatility_data,
         truth_model=stochastic_volatility_twin,
-        target_accept=0.95,
+        target_accept=0.99,
     ),
     Everyday("hidden-markov", hidden_markov, hidden_markov_data),
 ]

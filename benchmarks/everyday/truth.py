@@ -27,7 +27,7 @@ from numpyro.infer import MCMC, NUTS
 from scipy.stats import norm, rankdata
 
 from benchmarks.everyday import bridge, laplace
-from benchmarks.everyday.entry import Space
+from benchmarks.everyday.entry import Space, latent_sites
 from benchmarks.everyday.suite import SUITE, TRUTH, Everyday
 
 #: One core for each process; the accelerator is of no use to small models.
@@ -69,20 +69,13 @@ class Draws:
     steps: float
 
 
-def latent_sites(entry: Everyday) -> list[str]:
-    """Names of the model's latent sites, in the order in which they are drawn."""
-    seeded = numpyro.handlers.seed(entry.model, jax.random.key(0))
-    trace = numpyro.handlers.trace(seeded).get_trace(*entry.args, **entry.kwargs)
-    return [k for k, v in trace.items() if v["type"] == "sample" and not v["is_observed"]]
-
-
 def start_candidates(space: Space, number: int = 8) -> np.ndarray:
     """Prior draws, and as many points near the origin, half of them very near it."""
     rng = np.random.default_rng(0)
     # Where predictors are raw, prior draws overflow; very near the origin nothing does.
     near = [r * rng.uniform(-1.0, 1.0, (number // 2, space.size)) for r in (2.0, 0.01)]
-    keys = jax.random.split(jax.random.key(0), number)
-    return np.concatenate([[space.prior_draw(key) for key in keys], *near])
+    draws = jax.jit(jax.vmap(space.prior_draw))(jax.random.split(jax.random.key(0), number))
+    return np.concatenate([draws, *near])
 
 
 def run_nuts(entry: Everyday, settings: Settings) -> Draws:
@@ -95,7 +88,7 @@ def run_nuts(entry: Everyday, settings: Settings) -> Draws:
         target_accept_prob=entry.target_accept,
         # The coordinates are standardised already. A dense matrix of many dimensions is learned
         # badly from the first short windows, and the warm-up would take hours.
-        dense_mass=space.size <= 20,
+        dense_mass=space.size <= 45,
     )
     mcmc = MCMC(
         kernel,
@@ -111,7 +104,8 @@ def run_nuts(entry: Everyday, settings: Settings) -> Draws:
     z = np.asarray(mcmc.get_samples(group_by_chain=True))
     constrain = jax.jit(jax.vmap(lambda z: space.constrain(gaussian.mean + gaussian.factor @ z)))
     flat = constrain(z.reshape(-1, space.size))
-    sites = {k: np.asarray(flat[k], float) for k in latent_sites(entry)}
+    names = latent_sites(entry.model, entry.args, entry.kwargs, jax.random.key(0))
+    sites = {k: np.asarray(flat[k], float) for k in names}
     in_chains = {k: x.reshape(*z.shape[:2], *x.shape[1:]) for k, x in sites.items()}
     vectorised = jax.jit(jax.vmap(log_density))
     return Draws(

@@ -15,7 +15,7 @@ import numpy as np
 from asvi import inference_data, stored
 from asvi.diagnose import Report, diagnose
 from asvi.explain import Explanation, explain
-from asvi.families import Family, WholeFamily
+from asvi.families import Coupled, Family, WholeFamily
 from asvi.fitting import checkpoint as checkpoints
 from asvi.fitting.problem import Problem, problem_for
 from asvi.fitting.run import Run, check_plan, run
@@ -124,7 +124,8 @@ def fit(
     :param model: an ordinary NumPyro model.
     :param key: a ``jax.random.key``; the same key gives the same result, bit for bit, on one
         machine. Without it, ``jax.random.key(0)``.
-    :param family: see :class:`~asvi.guide.AutoASVI`; also a family of the whole model.
+    :param family: see :class:`~asvi.guide.AutoASVI`; also a family of the whole model. Without it,
+        :class:`~asvi.families.Coupled`.
     :param draws: draws per step and lane (default 2; lanes pool theirs after the race).
     :param steps: the most steps that may be taken (default 24,000).
     :param restarts: lanes, that is, starts that race (default 8).
@@ -148,6 +149,7 @@ def fit(
     check_plan(plan)
     if checkpoint is not None:
         checkpoints.check_writable(checkpoint)
+    family = Coupled() if family is None else family
     problem, arrays = problem_for(model, family, args, kwargs)
     return _as_fit(run(problem, arrays, key, plan, progress, checkpoint, begun), problem, arrays)
 
@@ -166,6 +168,7 @@ def resume(
     """
     begun = time.monotonic()
     key, plan = checkpoints.header(path)
+    family = Coupled() if family is None else family
     problem, arrays = problem_for(model, family, args, kwargs)
     found = run(problem, arrays, key, plan, progress, path, begun, must_exist=True)
     return _as_fit(found, problem, arrays)

@@ -13,7 +13,7 @@ from numpyro.primitives import _PYRO_STACK, apply_stack
 from asvi.bodies import handler_stack, outer_handlers
 from asvi.errors import ModelError, SiteError
 from asvi.families import ContextFamily, Parameter
-from asvi.families.noise import residual
+from asvi.families.noise import Heard, residual
 from asvi.interpretation import Frame, Interpretation
 from asvi.program import Site
 
@@ -78,18 +78,18 @@ class SurrogateReading(Interpretation):
         if address in self._spoken and address in self.sites:
             self._speak(address, self._residual(address, msg))
 
-    def _residual(self, address: str, msg: dict[str, Any]) -> jax.Array:
+    def _residual(self, address: str, msg: dict[str, Any]) -> Heard:
         """The noise of a site, standardised; shape batch + unconstrained event."""
         del address
         return residual(msg["fn"], msg["value"], msg["intermediates"])
 
-    def _speak(self, address: str, noise: jax.Array) -> None:
+    def _speak(self, address: str, noise: Heard) -> None:
         # Bodies of scans hand what they met to the frame outside, stacked; branches do not.
         if not any(part in ("true", "false") for part in self.frame.path):
             self.frame.extras[address] = noise
         self.frame.noise[address] = noise
 
-    def _noise_of(self, address: str) -> jax.Array:
+    def _noise_of(self, address: str) -> Heard:
         frame = self.frame
         while frame is not None:
             if address in frame.noise:
@@ -99,27 +99,20 @@ class SurrogateReading(Interpretation):
             frame = frame.outside
         raise KeyError(address)
 
-    def _heard(self, context: Any) -> dict[str, jax.Array]:
+    def _heard(self, context: Any) -> dict[str, Heard]:
         """The noise that a site listens to, gathered."""
-
-        def flat(addresses: tuple[str, ...]) -> jax.Array:
-            return jnp.concatenate([jnp.ravel(self._noise_of(a)) for a in addresses])
-
         heard = {}
         if context.gates:
-            heard["gates"] = flat(context.gates)
+            heard["gates"] = _flat([self._noise_of(a) for a in context.gates])
         if context.dense:
-            heard["coupling/dense"] = flat(context.dense)
+            heard["dense"] = _flat([self._noise_of(a) for a in context.dense])
         if context.aligned:
-            cells = []
-            for address in context.aligned:
-                noise, site = self._noise_of(address), self.sites[address]
-                batch = len(site.batch_shape)
-                cells.append(jnp.reshape(noise, (*noise.shape[:batch], -1)))
-            heard["coupling/aligned"] = jnp.concatenate(cells, -1)
+            plates = [len(self.sites[a].batch_shape) for a in context.aligned]
+            heard["aligned"] = _flat([self._noise_of(a) for a in context.aligned], plates)
         if context.window:
-            memory = self.frame.memory[: context.window]
-            heard["coupling/window"] = jnp.ravel(memory)
+            heard["window"] = jax.tree.map(
+                lambda memory: jnp.ravel(memory[: context.window]), self.frame.memory
+            )
         return heard
 
     def _window(self, path: tuple[str, ...]) -> tuple[int, tuple[str, ...], int]:
@@ -138,14 +131,18 @@ class SurrogateReading(Interpretation):
 
     def first_memory(self, path: tuple[str, ...]) -> Any:
         window, _sources, numbers = self._window(path)
-        return jnp.zeros((window, numbers)) if window else ()
+        nothing = jnp.zeros((window, numbers))
+        return Heard(nothing, nothing) if window else ()
 
     def next_memory(self, frame: Frame) -> Any:
         window, sources, _numbers = self._window(frame.path)
         if not window:
             return ()
-        now = jnp.concatenate([jnp.ravel(frame.noise[a]) for a in sources])
-        return jnp.concatenate([now[None].astype(frame.memory.dtype), frame.memory[:-1]])
+        return jax.tree.map(
+            lambda now, then: jnp.concatenate([now[None].astype(then.dtype), then[:-1]]),
+            _flat([frame.noise[a] for a in sources]),
+            frame.memory,
+        )
 
     def visit_other(self, msg: dict[str, Any]) -> None:
         if msg["type"] == "plate":
@@ -248,6 +245,17 @@ class SurrogateReading(Interpretation):
             for site in self.program.in_block(path)
             for name in self.guide._declared[site.address]
         }
+
+
+def _flat(heard: list[Heard], plates: list[int] | None = None) -> Heard:
+    """Noise of several sites in one vector; with ``plates``, one for each cell of their plates."""
+    keep = [0] * len(heard) if plates is None else plates
+    return jax.tree.map(
+        lambda *noise: jnp.concatenate(
+            [jnp.reshape(x, (*x.shape[:k], -1)) for x, k in zip(noise, keep, strict=True)], -1
+        ),
+        *heard,
+    )
 
 
 def _listened_to(contexts: dict[str, Any]) -> set[str]:

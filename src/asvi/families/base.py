@@ -102,7 +102,7 @@ class ContextFamily(Family):
         prior: Distribution,
         parameters: dict[str, jax.Array],
         site: Site,
-        heard: dict[str, jax.Array],
+        heard: dict[str, Any],
     ) -> Distribution:
         """As ``update``, with the noise that was ``heard``."""
 

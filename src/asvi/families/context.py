@@ -21,9 +21,10 @@ from math import prod
 
 from asvi.program import Program, Site
 
-__all__ = ["Context", "Limits", "choose_contexts", "moral_edges"]
+__all__ = ["LARGEST_FRAME", "Context", "Limits", "choose_contexts", "moral_edges"]
 
 Shape = tuple[int, ...]
+LARGEST_FRAME = 250  # latent numbers: a Hessian has their square
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,8 @@ class Context:
     window_sources: tuple[str, ...] = ()
     within: int = 0
     """Size of the blocks of numbers that shift each other; 0 for none."""
+    frame: bool = False
+    """Whether there is a second, fixed coupling, to hold a curvature that was found beforehand."""
     dropped: tuple[str, ...] = ()
     sizes: tuple[tuple[str, int], ...] = ()
     """Numbers that each dense, gate or aligned source gives."""
@@ -78,6 +81,7 @@ class _Chooser:
         numbers = sum(prod(site.steps) * prod(shapes[site.address]) for site in sites)
         # Large models may always have a few edges per number: cost stays linear in their size.
         self.budget = max(limits.max_edges, 6 * numbers)
+        self.framed = numbers <= LARGEST_FRAME
         self.limits = limits
         self.spent = 0
 
@@ -90,7 +94,7 @@ class _Chooser:
     def choose(self, i: int, site: Site) -> Context:
         shape = self.shapes[site.address]
         runs, numbers = prod(site.steps), prod(shape)
-        context = Context(shape)
+        context = Context(shape, frame=self.framed)
         if site.is_discrete:
             return self._gated(context, i, site)
         context = self._gated(context, i, site)

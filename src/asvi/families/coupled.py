@@ -9,12 +9,17 @@ draws:
 
     \\lambda &= \\sigma(\\lambda_0 + W^\\lambda r), \\quad \\alpha = \\alpha_0 + W^\\alpha r,
     \\qquad \\theta' = \\lambda\\odot\\theta + (1-\\lambda)\\odot\\alpha, \\\\
-    x &= T\\bigl(m_{\\theta'} + s_{\\theta'}\\,(z + h + W^h r)\\bigr), \\qquad z \\sim p_{\\theta'}.
+    x &= T\\bigl(m_{\\theta'} + s_{\\theta'}\\,(e^c z + h + B r)\\bigr), \\qquad z \\sim p_{\\theta'}.
 
 r is a function of values already drawn, so each site is an ordinary conditional distribution with
-an exact density. With all W and h at 0, where they start, it is the convex update; with every
+an exact density. With all W, B, c and h at 0, where they start, it is the convex update; with every
 earlier residual in the context it contains every Gaussian over the noise, and so, at λ=0, every
 full-rank Gaussian over the unconstrained latents.
+
+In small models there is a second coupling, the *frame*: :math:`x = T(m + s(\\epsilon + F
+\\epsilon_{earlier}))` with :math:`\\epsilon = e^c z + h + B r`. It is not trained. ``fit`` writes
+the curvature of a mode into it, and B, c and h are then learned in coordinates in which that
+curvature is the identity: posteriors with correlations of 0.9999 are no harder than others.
 """
 
 from __future__ import annotations
@@ -27,13 +32,13 @@ from asvi.errors import FamilyError
 from asvi.families.base import ContextFamily, Parameter
 from asvi.families.context import Context, Limits, choose_contexts
 from asvi.families.convex import ConvexUpdate
-from asvi.families.noise import MovedNoise, noise_shape
+from asvi.families.noise import Heard, MovedNoise, noise_shape
 from asvi.families.parameters import Parameterization
 from asvi.program import Program, Site
 
 __all__ = ["Coupled"]
 
-LISTENS = ("coupling/dense", "coupling/aligned", "coupling/window")
+LISTENS = ("dense", "aligned", "window")
 
 
 class Coupled(ConvexUpdate, ContextFamily):
@@ -107,22 +112,27 @@ class Coupled(ConvexUpdate, ContextFamily):
         gates = context.size(context.gates)
         if gates:
             for name, parameter in list(declared.items()):
-                if not site.parents and name.endswith("/prior_weight"):
-                    continue  # θ is constant: its weight says nothing that α does not
+                if not site.parents and not name.endswith("scale/data_term"):
+                    # θ is constant: its weight says nothing that α does not; and a moving
+                    # location is what the shift is for.
+                    continue
                 free = biject_to(parameter.constraint).inverse_shape(parameter.shape)
                 declared[f"{name}_coupling"] = _weights((*free, gates))
         if site.is_discrete:
             return declared
         declared["coupling/offset"] = _weights(context.shape)
+        declared["coupling/stretch"] = _weights(context.shape)
         numbers = {
-            "coupling/dense": context.size(context.dense),
-            "coupling/aligned": context.size(context.aligned),
-            "coupling/window": context.window_size,
-            "coupling/within": context.within,
+            "dense": context.size(context.dense),
+            "aligned": context.size(context.aligned),
+            "window": context.window_size,
+            "within": context.within,
         }
-        for name, size in numbers.items():
+        for kind, size in numbers.items():
             if size:
-                declared[name] = _weights((*context.shape, size))
+                declared[f"coupling/{kind}"] = _weights((*context.shape, size))
+                if context.frame:
+                    declared[f"frame/{kind}"] = _weights((*context.shape, size))
         return declared
 
     def update_in(
@@ -130,24 +140,35 @@ class Coupled(ConvexUpdate, ContextFamily):
         prior: Distribution,
         parameters: dict[str, jax.Array],
         site: Site,
-        heard: dict[str, jax.Array],
+        heard: dict[str, Heard],
     ) -> Distribution:
-        own = {name: value for name, value in parameters.items() if "coupling" not in name}
+        coupling = {n: v for n, v in parameters.items() if "coupling" in n or n[:6] == "frame/"}
+        own = {name: value for name, value in parameters.items() if name not in coupling}
         if "gates" in heard:
             constraint = {n: p.constraint for n, p in ConvexUpdate.declare(self, site).items()}
             for name in own:
                 if f"{name}_coupling" in parameters:
                     to_domain = biject_to(constraint[name])
-                    steer = parameters[f"{name}_coupling"] @ heard["gates"]
+                    steer = parameters[f"{name}_coupling"] @ heard["gates"].drawn
                     own[name] = to_domain(to_domain.inv(own[name]) + steer)
         base = ConvexUpdate.update(self, prior, own, site)
         if site.is_discrete:
             return base
-        shift = parameters["coupling/offset"]
-        for name in LISTENS:
-            if name in parameters:
-                shift = shift + _applied(parameters[name], heard[name])
-        return MovedNoise(base, shift, _blocks(parameters.get("coupling/within")))
+        offset, shift = parameters["coupling/offset"], None
+        for kind in LISTENS:
+            if f"coupling/{kind}" in parameters:
+                offset = offset + _applied(parameters[f"coupling/{kind}"], heard[kind].drawn)
+            if f"frame/{kind}" in parameters:
+                more = _applied(parameters[f"frame/{kind}"], heard[kind].moved)
+                shift = more if shift is None else shift + more
+        return MovedNoise(
+            base,
+            offset,
+            parameters["coupling/stretch"],
+            _blocks(parameters.get("coupling/within")),
+            shift,
+            _blocks(parameters.get("frame/within")),
+        )
 
 
 def _weights(shape: tuple[int, ...]) -> Parameter:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +33,7 @@ from asvi.center import center
 from asvi.families.parameters import decompose
 from asvi.program import Site
 
-__all__ = ["MovedNoise", "Standard", "noise_shape", "residual", "stand_in", "standard"]
+__all__ = ["Heard", "MovedNoise", "Standard", "noise_shape", "residual", "stand_in", "standard"]
 
 
 @dataclass(frozen=True)
@@ -143,28 +143,40 @@ def _to(value: Any, shape: tuple[int, ...]) -> jax.Array:
     return jnp.broadcast_to(jnp.asarray(value, jnp.result_type(float)), shape)
 
 
-def residual(dist: Distribution, value: jax.Array, intermediates: Any = None) -> jax.Array:
-    """Where in ``dist`` a value lies: z, of shape batch + unconstrained event.
+def residual(dist: Distribution, value: jax.Array, intermediates: Any = None) -> Heard:
+    """Where in ``dist`` a value lies: noise of shape batch + unconstrained event.
 
     A discrete value is its own residual: it tells more than any standardised number.
     """
     if isinstance(dist, MovedNoise):
         return dist.noise(value, intermediates)
     if dist.support.is_discrete:
-        return jnp.asarray(value, jnp.result_type(float))
+        value = jnp.asarray(value, jnp.result_type(float))
+        return Heard(value, value)
     found = standard(dist)
-    return (found.transform.inv(value) - found.loc) / found.scale
+    drawn = (found.transform.inv(value) - found.loc) / found.scale
+    return Heard(drawn, drawn)
+
+
+class Heard(NamedTuple):
+    """What a site tells others: its noise as drawn, and as moved by what it heard itself."""
+
+    drawn: jax.Array
+    moved: jax.Array
 
 
 class MovedNoise(Distribution):
-    r"""A distribution whose standard noise is moved by an affine, unit-triangular map.
+    r"""A distribution whose standard noise is moved by affine, triangular maps.
 
     With the base's noise z, location m, scale s and map T,
 
-    .. math:: x = T\bigl(m + s\,((I + W) z + h)\bigr),
+    .. math::
 
-    with W strictly lower triangular. The map has unit Jacobian, so the density is the base's at z.
-    ``within`` is W over the last axis of z once z is flattened to (blocks, size of a block).
+        \epsilon = e^c z + B z + h, \qquad x = T\bigl(m + s\,(\epsilon + W\epsilon + g)\bigr),
+
+    with B and W strictly lower triangular. The maps' Jacobian is :math:`e^{\sum c}`, so the density
+    is the base's at z over that. ``within`` and ``frame_within`` are B and W, as blocks (blocks, k,
+    k) over z flattened to (blocks, k).
 
     >>> import numpyro.distributions as dist
     >>> moved = MovedNoise(dist.Normal(1.0, 2.0), jnp.array(0.5))
@@ -173,10 +185,19 @@ class MovedNoise(Distribution):
     """
 
     arg_constraints = {}
-    pytree_data_fields = ("base", "shift", "within")
+    pytree_data_fields = ("base", "offset", "stretch", "within", "shift", "frame_within")
 
-    def __init__(self, base: Distribution, shift: jax.Array, within: jax.Array | None = None):
-        self.base, self.shift, self.within = base, shift, within
+    def __init__(
+        self,
+        base: Distribution,
+        offset: jax.Array,
+        stretch: jax.Array | None = None,
+        within: jax.Array | None = None,
+        shift: jax.Array | None = None,
+        frame_within: jax.Array | None = None,
+    ):
+        self.base, self.offset, self.stretch = base, offset, stretch
+        self.within, self.shift, self.frame_within = within, shift, frame_within
         super().__init__(base.batch_shape, base.event_shape, validate_args=False)
 
     @property
@@ -187,30 +208,17 @@ class MovedNoise(Distribution):
     def has_rsample(self) -> bool:
         return self.base.has_rsample
 
-    def _blocks(self, z: jax.Array) -> tuple[jax.Array, jax.Array]:
-        within: Any = self.within
-        size = within.shape[-1]
-        flat = jnp.reshape(z, (prod(z.shape) // size, size))
-        triangle = jnp.tril(within, -1).reshape((-1, size, size))
-        return flat, triangle
+    # -------------------------------------------------------------------------- noise to values
 
-    def _mixed(self, z: jax.Array) -> jax.Array:
-        if self.within is None:
-            return z
-        flat, triangle = self._blocks(z)
-        if len(triangle) == 1:
-            return jnp.reshape(flat + flat @ triangle[0].T, z.shape)
-        return jnp.reshape(flat + jnp.einsum("bij,bj->bi", triangle, flat), z.shape)
+    def _moved(self, z: jax.Array) -> jax.Array:
+        """ε from z."""
+        stretched = z if self.stretch is None else jnp.exp(self.stretch) * z
+        return stretched + _below(self.within, z) + self.offset
 
-    def _unmixed(self, mixed: jax.Array) -> jax.Array:
-        if self.within is None:
-            return mixed
-        flat, triangle = self._blocks(mixed)
-        unit = jnp.broadcast_to(
-            triangle + jnp.eye(triangle.shape[-1]), (len(flat), *triangle.shape[1:])
-        )
-        solved = solve_triangular(unit, flat[..., None], lower=True, unit_diagonal=True)
-        return jnp.reshape(solved[..., 0], mixed.shape)
+    def _unmoved(self, moved: jax.Array) -> jax.Array:
+        """z from ε."""
+        factor = None if self.stretch is None else jnp.exp(self.stretch)
+        return _solved(self.within, moved - self.offset, factor)
 
     def sample_with_intermediates(self, key: jax.Array, sample_shape: tuple[int, ...] = ()):
         if sample_shape:
@@ -219,30 +227,35 @@ class MovedNoise(Distribution):
             return jax.tree.map(lambda x: x.reshape(sample_shape + x.shape[1:]), found)
         base = standard(self.base)
         z = (base.core.sample(key) - base.loc) / base.scale
-        u = base.loc + base.scale * (self._mixed(z) + self.shift)
-        return base.transform(u), [z, u]
+        moved = self._moved(z)
+        framed = moved + _below(self.frame_within, moved)
+        if self.shift is not None:
+            framed = framed + self.shift
+        u = base.loc + base.scale * framed
+        return base.transform(u), [z, moved, u]
 
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
         return self.sample_with_intermediates(key, sample_shape)[0]
 
     rsample = sample
 
-    def _found(self, value: jax.Array, intermediates: Any) -> tuple[jax.Array, jax.Array]:
+    # -------------------------------------------------------------------------- values to noise
+
+    def _found(self, value: jax.Array, intermediates: Any) -> tuple[jax.Array, ...]:
         if intermediates:
-            return intermediates[0], intermediates[1]
+            return tuple(intermediates)
         base = standard(self.base)
         u = base.transform.inv(value)
-        return self._unmixed((u - base.loc) / base.scale - self.shift), u
+        framed = (u - base.loc) / base.scale
+        if self.shift is not None:
+            framed = framed - self.shift
+        moved = _solved(self.frame_within, framed)
+        return self._unmoved(moved), moved, u
 
-    def noise(self, value: jax.Array, intermediates: Any = None) -> jax.Array:
-        """The base's standard noise that made ``value``."""
-        lead = jnp.ndim(value) - len(self.shape())
-        if lead and not intermediates:
-            found = self.noise
-            for _ in range(lead):
-                found = jax.vmap(found)
-            return found(value)
-        return self._found(value, intermediates)[0]
+    def noise(self, value: jax.Array, intermediates: Any = None) -> Heard:
+        """The noise that made ``value``."""
+        drawn, moved, _ = self._found(value, intermediates)
+        return Heard(drawn, moved)
 
     def log_prob(self, value: jax.Array, intermediates: Any = None) -> jax.Array:
         lead = jnp.ndim(value) - len(self.shape())
@@ -252,11 +265,14 @@ class MovedNoise(Distribution):
                 found = jax.vmap(found)
             return found(value)
         base = standard(self.base)
-        z, u = self._found(value, intermediates)
+        z, _, u = self._found(value, intermediates)
         density = base.core.log_prob(base.loc + base.scale * z)
+        batch = len(self.batch_shape)
+        if self.stretch is not None:
+            density = density - sum_rightmost(self.stretch, jnp.ndim(self.stretch) - batch)
         if not isinstance(base.transform, T.IdentityTransform):
             slope = base.transform.log_abs_det_jacobian(u, value)
-            density = density - sum_rightmost(slope, jnp.ndim(slope) - len(self.batch_shape))
+            density = density - sum_rightmost(slope, jnp.ndim(slope) - batch)
         return density if base.mask is None else jnp.where(base.mask, density, 0.0)
 
     @property
@@ -264,3 +280,29 @@ class MovedNoise(Distribution):
         raise NotImplementedError
 
     variance = mean
+
+
+def _below(triangle: jax.Array | None, z: jax.Array) -> jax.Array | float:
+    """What the numbers before each number add to it; ``triangle`` is (blocks, k, k)."""
+    if triangle is None:
+        return 0.0
+    size = triangle.shape[-1]
+    flat = jnp.reshape(z, (-1, size))
+    lower = jnp.tril(triangle, -1)
+    if len(lower) == 1:
+        return jnp.reshape(flat @ lower[0].T, z.shape)
+    return jnp.reshape(jnp.einsum("bij,bj->bi", lower, flat), z.shape)
+
+
+def _solved(
+    triangle: jax.Array | None, moved: jax.Array, factor: jax.Array | None = None
+) -> jax.Array:
+    """z such that ``factor * z + _below(triangle, z)`` is ``moved``."""
+    if triangle is None:
+        return moved if factor is None else moved / factor
+    size = triangle.shape[-1]
+    flat = jnp.reshape(moved, (-1, size))
+    diagonal = jnp.ones_like(flat) if factor is None else jnp.reshape(factor, flat.shape)
+    matrix = jnp.tril(triangle, -1) + diagonal[..., None] * jnp.eye(size)
+    solved = solve_triangular(matrix, flat[..., None], lower=True)
+    return jnp.reshape(solved[..., 0], moved.shape)

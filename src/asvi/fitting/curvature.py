@@ -18,12 +18,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from asvi.families.context import LARGEST_FRAME
 from asvi.fitting.noise_space import NoiseSpace
 from asvi.fitting.problem import Problem
 
-__all__ = ["LARGEST", "Mode", "find_mode"]
+__all__ = ["Mode", "find_mode"]
 
-LARGEST = 250  # latent numbers: a Hessian has their square
 STEPS = 100
 SOLVED = 1e-3  # expected gain of the next step, in nats
 
@@ -41,10 +41,10 @@ class Mode:
 
 def find_mode(problem: Problem, arrays: list[Any], params: dict[str, Any]) -> Mode | None:
     """A mode in the noise; None where the model is too large for it or will not do."""
-    if not NoiseSpace.serves(problem, LARGEST):
+    if not NoiseSpace.serves(problem, LARGEST_FRAME):
         return None
     space = NoiseSpace(problem)
-    if space.size > LARGEST:
+    if space.size > LARGEST_FRAME:
         return None
     for double in (True, False):
         try:
@@ -56,10 +56,10 @@ def find_mode(problem: Problem, arrays: list[Any], params: dict[str, Any]) -> Mo
 
 
 def _widened(x: Any) -> Any:
-    x = np.asarray(x) if not hasattr(x, "dtype") else x
+    x = np.asarray(x)
     if jnp.issubdtype(x.dtype, jnp.floating):
-        return jnp.asarray(np.asarray(x), jnp.float64)
-    return x
+        return jnp.asarray(x, jnp.float64)
+    return jnp.asarray(x, jnp.int64) if jnp.issubdtype(x.dtype, jnp.integer) else jnp.asarray(x)
 
 
 def _climb(space: NoiseSpace, arrays: list[Any], params: dict[str, Any], double: bool):

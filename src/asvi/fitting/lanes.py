@@ -7,14 +7,15 @@ program serves restarts, a race over learning rates, and a step with many draws.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from asvi.fitting.problem import Problem
 
-__all__ = ["Lanes", "Settings", "advance", "evaluate", "new_lanes"]
+__all__ = ["Lanes", "Settings", "advance", "advance_soon", "evaluate", "new_lanes"]
 
 BETA_1, BETA_2 = 0.9, 0.999
 CLIP = 10.0
@@ -61,10 +62,26 @@ def advance(
     draws: int,
 ) -> tuple[Lanes, dict[str, jax.Array]]:
     """``steps`` steps of Adam in every lane; gives the lanes and, per step, losses and noise."""
+    name, make = _advancing(problem, len(lanes.free), steps, draws)
+    return problem.jit(name, make)(lanes, arrays, key, settings)
 
+
+def advance_soon(problem: Problem, arrays: list, count: int, *, steps: int, draws: int) -> None:
+    """Let :func:`advance` be compiled for ``count`` lanes, beside what else goes on."""
+    name, make = _advancing(problem, count, steps, draws)
+    dtype = problem.dtype
+    lanes = new_lanes(jnp.zeros((count, problem.size), dtype))
+    settings = Settings(
+        jnp.zeros(count, dtype),
+        jnp.zeros((count, count), dtype),
+        jnp.ones((count, 2), dtype),
+        jnp.zeros((), dtype),
+    )
+    problem.compile_ahead(name, make, lanes, arrays, jax.random.key(0), settings)
+
+
+def _advancing(problem: Problem, count: int, steps: int, draws: int) -> tuple[Any, Callable]:
     def compiled(lanes: Lanes, arrays: list, key: jax.Array, settings: Settings):
-        count = len(lanes.free)
-
         def loss(free, key, temperature):
             def one(key):
                 return problem.elbo(free, key, arrays, temperature, settings.score_share)
@@ -83,8 +100,7 @@ def advance(
         temperatures = jnp.linspace(*settings.temperature.T, steps)
         return jax.lax.scan(step, lanes, (keys, temperatures))
 
-    name = ("advance", len(lanes.free), steps, draws)
-    return problem.jit(name, lambda: compiled)(lanes, arrays, key, settings)
+    return ("advance", count, steps, draws), lambda: compiled
 
 
 def _apply(lanes: Lanes, losses: jax.Array, gradients: jax.Array, settings: Settings):

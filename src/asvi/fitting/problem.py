@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -190,8 +191,38 @@ class Problem:
     def jit(self, name: Any, make: Callable[[], Callable]) -> Callable:
         """A compiled function of this problem, made once."""
         if name not in self.compiled:
-            self.compiled[name] = jax.jit(make())
+            self.compiled[name] = jax.jit(make(), compiler_options=_options())
         return self.compiled[name]
+
+    def compile_ahead(self, name: Any, make: Callable[[], Callable], *inputs: Any) -> None:
+        """Begin to compile, beside what else goes on, for inputs of these shapes."""
+        if name not in self.compiled:
+            self.compiled[name] = _Ahead(jax.jit(make(), compiler_options=_options()), inputs)
+
+
+class _Ahead:
+    """A function that is being compiled; called, it waits for that.
+
+    The model is traced at once: NumPyro's handlers are one stack for all threads. Only the
+    compiler works beside.
+    """
+
+    _pool = ThreadPoolExecutor(1, "compile")
+
+    def __init__(self, jitted: Any, inputs: tuple):
+        self.jitted = jitted
+        self.compiled = self._pool.submit(jitted.lower(*inputs).compile)
+
+    def __call__(self, *inputs: Any) -> Any:
+        try:
+            return self.compiled.result()(*inputs)
+        except TypeError:  # other types than those foreseen
+            return self.jitted(*inputs)
+
+
+def _options() -> dict[str, Any] | None:
+    """On CPUs the compiler's last level of optimising costs a third more time and gains nothing."""
+    return {"xla_backend_optimization_level": 1} if jax.default_backend() == "cpu" else None
 
 
 _KEPT: OrderedDict[Any, Problem] = OrderedDict()

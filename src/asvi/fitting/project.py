@@ -21,9 +21,11 @@ from jax.flatten_util import ravel_pytree
 from numpyro import handlers
 
 from asvi.families import ConvexUpdate
+from asvi.families.noise import Heard
 from asvi.fitting.curvature import Mode
 from asvi.fitting.noise_space import NoiseSpace
 from asvi.fitting.problem import Problem
+from asvi.fitting.units import units as named_units
 from asvi.guide import AutoASVI
 from asvi.reading import SurrogateReading
 
@@ -51,59 +53,92 @@ def can_project(problem: Problem) -> bool:
 
 def project(
     problem: Problem, arrays: list[Any], mode: Mode, start: jax.Array
-) -> tuple[jax.Array, dict[str, np.ndarray]]:
-    """Parameters as a flat vector, and the standard deviation of each site's numbers."""
+) -> tuple[jax.Array, jax.Array]:
+    """Parameters as a flat vector, and the unit of a step in each."""
     space = NoiseSpace(problem)
     guide: Any = problem.guide
     heard = _wiring(problem, space, arrays)
     factor = _factor(mode.precision, _listeners(space, heard))
-    params = {k: np.array(v, float) for k, v in problem.params(start).items()}
-    scales = {}
+    sites = [problem.program.with_parents(site) for site in problem.program.latent]
     where = {a: np.asarray(i) for a, i in space.numbers().items()}
-    for site in map(problem.program.with_parents, problem.program.latent):
-        index = where[site.address]
+    middle, offset = _centre(factor, mode.numbers, sites, where)
+    params = {k: np.array(v, float) for k, v in problem.params(start).items()}
+    unit = {k: np.asarray(v, float) for k, v in problem.unravel(named_units(problem)).items()}
+    for site in sites:
+        index, prefix = where[site.address], guide.parameter_name(site, "")
         declared = guide._declared[site.address]
-        own, prefix = np.diag(factor)[index], guide.parameter_name(site, "")
-        middle, loc, scale = mode.numbers[index], mode.loc[index], mode.scale[index]
-        shape = params[prefix + "loc/data_term"].shape
-        own_scale = scale * own
-        if not site.parents:
-            middle = loc + scale * middle
-            values = {
-                "loc/prior_weight": FREE,
-                "loc/data_term": (middle - FREE * loc) / (1 - FREE),
-                "scale/prior_weight": np.minimum(FREE, 0.5 * own_scale / scale),
-            }
-            weight = values["scale/prior_weight"]
-            values["scale/data_term"] = (own_scale - weight * scale) / (1 - weight)
+        own, loc, scale = np.diag(factor)[index], mode.loc[index], mode.scale[index]
+        reach = np.ones_like(own)  # how much more than its own noise a number's scale multiplies
+        for kind in ("dense", "aligned", "window", "within"):
+            if f"frame/{kind}" in declared:
+                rows = heard[f"{site.address}|{kind}"]
+                weights = factor[index[..., None], np.maximum(rows, 0)] / own[..., None]
+                weights = np.where(rows >= 0, weights, 0.0)
+                params[prefix + f"frame/{kind}"] = weights
+                reach = reach + np.sum(weights**2, -1)
+        if site.parents:
+            values = _in_the_noise(own, scale)
+            values["coupling/offset"] = offset[index]
         else:
-            # In the noise: location at the prior's, scale a fraction of it, the rest an offset.
-            weight = np.clip(own, 1e-3, BOUND)
-            values = {
-                "loc/prior_weight": BOUND,
-                "scale/prior_weight": weight,
-                "scale/data_term": np.maximum(own - weight, 0.0) / (1 - weight) * scale
-                + 1e-3 * own_scale,
-                "coupling/offset": middle / own,
-            }
+            values = _free(loc + scale * middle[index], scale * own, loc, scale)
+            if "coupling/offset" in declared:  # offset, stretch and weights say it all
+                for name in declared:
+                    if not name.startswith("coupling/") and name != "scale/data_term_coupling":
+                        unit[prefix + name] = 0.0 * unit[prefix + name]
+            else:
+                unit[prefix + "loc/data_term"] = scale * own
+        for name in ("scale/prior_weight", "scale/data_term"):
+            for steered, wide in ((name, reach), (f"{name}_coupling", reach[..., None])):
+                if prefix + steered in unit:
+                    unit[prefix + steered] = unit[prefix + steered] * wide**-0.5
         for name, value in values.items():
             if prefix + name in params:
                 params[prefix + name] = np.broadcast_to(value, params[prefix + name].shape)
-        for kind in ("dense", "aligned", "window", "within"):
-            if f"coupling/{kind}" in declared:
-                rows = heard[f"{site.address}|{kind}"]
-                weights = factor[index[..., None], np.maximum(rows, 0)] / own[..., None]
-                params[prefix + f"coupling/{kind}"] = np.where(rows >= 0, weights, 0.0)
-        scales[site.address] = np.broadcast_to(own_scale, shape)
-    return _flat(problem, params), scales
+    return _flat(problem, params), _in_order(problem, unit)
+
+
+def _centre(factor, numbers, sites, where) -> tuple[np.ndarray, np.ndarray]:
+    """Where sites without parents lie, and the offset of the noise of those with parents."""
+    inner = np.concatenate([np.ravel(where[s.address]) for s in sites if s.parents] or [[]])
+    inner = inner.astype(int)
+    offset = np.zeros_like(numbers)
+    if len(inner):
+        offset[inner] = np.linalg.solve(factor[np.ix_(inner, inner)], numbers[inner])
+    return numbers - factor @ offset, offset
+
+
+def _free(middle, own_scale, loc, scale) -> dict[str, Any]:
+    """A location and scale of its own: prior weights near 0."""
+    weight = np.minimum(FREE, 0.5 * own_scale / scale)
+    return {
+        "loc/prior_weight": FREE,
+        "loc/data_term": (middle - FREE * loc) / (1 - FREE),
+        "scale/prior_weight": weight,
+        "scale/data_term": (own_scale - weight * scale) / (1 - weight),
+    }
+
+
+def _in_the_noise(own, scale) -> dict[str, Any]:
+    """Location at the prior's, scale a fraction of it."""
+    weight = np.clip(own, 1e-3, BOUND)
+    return {
+        "loc/prior_weight": BOUND,
+        "scale/prior_weight": weight,
+        "scale/data_term": (np.maximum(own - weight, 0.0) / (1 - weight) + 1e-3 * own) * scale,
+    }
 
 
 def _flat(problem: Problem, params: dict[str, np.ndarray]) -> jax.Array:
     free = {}
     for name, value in params.items():
         transform = problem._transforms[name]
-        free[name] = jnp.asarray(transform.inv(jnp.asarray(value, problem.dtype)))
-    return ravel_pytree({name: free[name] for name in sorted(free)})[0].astype(problem.dtype)
+        free[name] = transform.inv(jnp.asarray(value, problem.dtype))
+    return _in_order(problem, free)
+
+
+def _in_order(problem: Problem, values: dict[str, Any]) -> jax.Array:
+    ordered = {name: jnp.asarray(values[name], problem.dtype) for name in sorted(values)}
+    return ravel_pytree(ordered)[0]
 
 
 def _factor(precision: np.ndarray, listeners: list[np.ndarray]) -> np.ndarray:
@@ -154,10 +189,10 @@ class _Wiring(SurrogateReading):
         for name, noise in self._heard(context).items():
             if name == "gates":
                 continue
+            noise = noise.drawn
             between = index.ndim + 1 - noise.ndim
             wide = noise.reshape(noise.shape[:-1] + (1,) * between + noise.shape[-1:])
-            kind = name.removeprefix("coupling/")
-            self.frame.extras[f"heard|{address}|{kind}"] = jnp.broadcast_to(
+            self.frame.extras[f"heard|{address}|{name}"] = jnp.broadcast_to(
                 wide, index.shape + noise.shape[-1:]
             )
         if context.within:
@@ -167,8 +202,8 @@ class _Wiring(SurrogateReading):
             )
             self.frame.extras[f"heard|{address}|within"] = rows.reshape((*index.shape, -1))
 
-    def _residual(self, address: str, msg: dict[str, Any]) -> jax.Array:
-        return self._index(address)
+    def _residual(self, address: str, msg: dict[str, Any]) -> Heard:
+        return Heard(self._index(address), self._index(address))
 
 
 def _wiring(problem: Problem, space: NoiseSpace, arrays: list[Any]) -> dict[str, np.ndarray]:

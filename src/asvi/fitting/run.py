@@ -98,7 +98,7 @@ def _conclude(
     converged = state.phase == "done"
     if not message:
         message = (
-            "converged: a cycle twice as long gained less than the tolerance or its error"
+            "converged: another cycle would gain less than the tolerance or its error"
             if converged
             else f"stopped at {plan.max_steps} steps, before the ELBO had settled"
         )

@@ -15,8 +15,9 @@ checkpoint can hold it and go on to the same result.
    first chunks try plain and path gradients, and the one of smaller variance stays. In a cycle the
    learning rate falls to nothing along a cosine; each cycle is twice as long as the one before and
    begins at a lower rate.
-4. *Stop*, when a cycle gained less than the tolerance, or than twice its Monte Carlo error, over
-   the one before, measured on the same draws. The best end of a cycle is kept.
+4. *Stop*, when the next cycle would gain less than the tolerance, or than twice the Monte Carlo
+   error of a gain, if gains go on falling as they did. A gain is measured on the same draws before
+   and after. The best end of a cycle is kept.
 """
 
 from __future__ import annotations
@@ -29,7 +30,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from asvi.fitting.curvature import find_mode
-from asvi.fitting.lanes import Lanes, Settings, advance, evaluate, new_lanes
+from asvi.fitting.lanes import (
+    Lanes,
+    Settings,
+    advance,
+    advance_soon,
+    evaluate,
+    new_lanes,
+)
 from asvi.fitting.problem import Problem
 from asvi.fitting.project import can_project, project
 from asvi.fitting.units import units
@@ -39,6 +47,7 @@ __all__ = ["Plan", "State", "begin", "candidates", "finished", "step_chunk"]
 _ARRAYS = ("lanes", "best")
 RATES = (0.05, 0.02, 0.01, 0.005)
 MODE_RATES = (0.005, 0.02)  # a start at a mode is near its end
+POOLED_GAIN = 2.0
 KINDS = ("prior", "half-way", "mode")
 
 
@@ -85,6 +94,7 @@ class State:
 
 def begin(problem: Problem, arrays: list, key: jax.Array, plan: Plan) -> State:
     """Lanes at their starts."""
+    advance_soon(problem, arrays, plan.lanes, steps=plan.chunk, draws=plan.draws)
     make = problem.jit(("initial", plan.lanes), lambda: jax.vmap(problem.initial, (0, None)))
     free = make(jax.random.split(key, plan.lanes), arrays)
     half_way = problem.half_way(free)
@@ -115,10 +125,8 @@ def curvature_start(
     mode = find_mode(problem, arrays, problem.params(start))
     if mode is None:
         return None
-    vector, scales = project(problem, arrays, mode, start)
-    if not bool(jnp.all(jnp.isfinite(vector))):
-        return None
-    return vector, units(problem, scales)
+    vector, unit = project(problem, arrays, mode, start)
+    return (vector, unit) if bool(jnp.all(jnp.isfinite(vector))) else None
 
 
 def finished(state: State, plan: Plan) -> bool:
@@ -215,7 +223,8 @@ def _choose(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state: S
     best = int(np.argmax(_measure(problem, arrays, key, plan, state)))
     _copy(state, [best] * plan.lanes)
     state.pools = [0] * plan.lanes
-    state.first_rate = state.rates[0]
+    # A pooled gradient has the noise of several lanes less than the one that won the race.
+    state.first_rate = min(max(plan.rates), POOLED_GAIN * state.rates[0])
     state.phase = "try plain" if problem.has_path else "descend"
     state.cycle_begin = state.chunks
     state.best = state.lanes.free[0]
@@ -263,7 +272,7 @@ def _end_cycle(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state
     state.gains.append(gain)
     if gain > 0:
         state.best = new
-    if state.cycle > 0 and gain < max(plan.tolerance, 2 * error):
+    if state.cycle > 0 and _predicted(state.gains) < max(plan.tolerance, 2 * error):
         state.phase = "done"
         return
     state.cycle += 1
@@ -271,6 +280,14 @@ def _end_cycle(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state
     state.lanes = state.lanes._replace(free=jnp.broadcast_to(state.best, state.lanes.free.shape))
     _restart_average(state)
     _set_rate(plan, state)
+
+
+def _predicted(gains: list[float]) -> float:
+    """What the next cycle would gain, if gains go on falling as they did."""
+    before, last = gains[-2], gains[-1]
+    if not (np.isfinite(before) and before > 0):
+        return last
+    return last * min(1.0, max(last, 0.0) / before)
 
 
 def _restart_average(state: State) -> None:

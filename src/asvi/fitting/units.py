@@ -22,18 +22,16 @@ __all__ = ["location_names", "units"]
 GATE_UNIT = 0.25  # the gate's own gain is 4
 
 
-def units(problem: Problem, scales: dict[str, jax.Array] | None = None) -> jax.Array:
-    """The unit of every parameter, (parameters,).
-
-    ``scales`` has standard deviations of sites, by address; without it those of the prior, for
-    sites that have no parents.
+def units(problem: Problem) -> jax.Array:
+    """The unit of every parameter, (parameters,), at the prior: a site without parents has its
+    location measured in the prior's scale.
     """
     example = problem.unravel(jnp.zeros(problem.size, problem.dtype))
     found = {name: np.full(x.shape, _of_name(name, x.shape)) for name, x in example.items()}
+    scales = problem.prior_scales
     for address, name in location_names(problem).items():
-        scale = problem.prior_scales.get(address) if scales is None else scales.get(address)
-        if scale is not None and name in found:
-            scale = np.asarray(scale, float)
+        if address in scales:
+            scale = np.asarray(scales[address], float)
             usable = np.isfinite(scale) & (scale > 0)
             found[name] = np.broadcast_to(np.where(usable, scale, 1.0), found[name].shape)
     flat = ravel_pytree({name: jnp.asarray(x, problem.dtype) for name, x in found.items()})[0]
@@ -41,9 +39,11 @@ def units(problem: Problem, scales: dict[str, jax.Array] | None = None) -> jax.A
 
 
 def _of_name(name: str, shape: tuple[int, ...]) -> float:
+    if "/frame/" in name:
+        return 0.0  # held where the start put it
     if name.endswith("_coupling"):
         return GATE_UNIT / np.sqrt(shape[-1])
-    if "/coupling/" in name and not name.endswith("/offset"):
+    if "/coupling/" in name and not name.endswith(("/offset", "/stretch")):
         return 1.0 / np.sqrt(shape[-1])
     return 1.0
 
