@@ -50,9 +50,10 @@ def one_estimate(
 
     def log_p_over_q(z: np.ndarray) -> np.ndarray:
         shift = z @ factor.T
-        both = np.logaddexp(log_densities(mean + shift), log_densities(mean - shift)) - np.log(2.0)
+        sides = [log_densities(mean + shift), log_densities(mean - shift)]
         # What overflows lies in the far tails, where the density is 0.
-        both = np.where(np.isfinite(both), both, -np.inf)
+        sides = [np.where(np.isfinite(side), side, -np.inf) for side in sides]
+        both = np.logaddexp(*sides) - np.log(2.0)
         return both + log_volume - norm.logpdf(z).sum(-1)
 
     of_draws = log_p_over_q(np.linalg.solve(factor, (draws - mean).T).T)

@@ -182,6 +182,8 @@ def truth_of(entry: Everyday, settings: Settings) -> dict[str, Any]:
     draws = run_nuts(entry, settings)
     diagnostics = check(draws, settings)
     log_evidence, error = bridge.log_evidence(draws.log_densities, draws.standardised)
+    if not np.isfinite(log_evidence):
+        raise NotSure(f"log evidence {log_evidence}")
     exact = entry.exact_log_evidence
     if exact is not None and abs(log_evidence - exact) > 5 * error + 1e-3:
         raise NotSure(f"log evidence {log_evidence:.4f} ± {error:.4f}, but exactly {exact:.4f}")

@@ -15,6 +15,7 @@ __all__ = ["Report", "diagnose"]
 
 GOOD, USABLE, BAD = "good", "usable with resampling", "not trustworthy"
 DRAWS = 4000
+EQUAL = 0.9  # share of draws that count, from which on their weights are as good as equal
 FAR = 0.16  # chosen on the embedded tasks, as `benchmarks/verdicts.py` reports
 
 
@@ -90,7 +91,9 @@ def diagnose(posterior: Posterior, run: Any, key: jax.Array | None = None) -> Re
     # E|z| of a mean of as many draws as the weights are worth.
     error = float(np.sqrt(2 / np.pi) / np.sqrt(max(weights.effective_draws, 1.0)))
     fine = log_ratios[np.isfinite(log_ratios)]
-    gain = float(np.log(np.mean(np.exp(fine - fine.max()))) + fine.max() - fine.mean())
+    gain = np.inf
+    if len(fine):
+        gain = float(np.log(np.mean(np.exp(fine - fine.max()))) + fine.max() - fine.mean())
     by_site = _by_site(posterior, key)
     skipped = run.skipped_steps / max(1, run.steps * run.info.get("lanes", 1))
     numbers = {
@@ -132,7 +135,7 @@ def _verdict(n: dict[str, Any], run: Any) -> tuple[str, str, list[str]]:
         reasons.append(
             f"importance weights move the mean of {worst!r} by {n['shift'][worst]:.2f} sd"
         )
-    if n["k_hat"] > 0.5:
+    if n["k_hat"] > 0.5 and n["effective_draws"] <= EQUAL * n["draws"]:
         site = max(n["k_hat_by_site"], key=lambda name: n["k_hat_by_site"][name])
         reasons.append(
             f"k-hat is {n['k_hat']:.2f}, {n['effective_draws']:.0f} of {n['draws']} draws count: "
@@ -145,11 +148,13 @@ def _verdict(n: dict[str, Any], run: Any) -> tuple[str, str, list[str]]:
             "use a richer family, reparameterise the model, or run NUTS from result.posterior."
             "nuts_init()"
         )
-    # Where the weights are nearly even the draws are right, however the run came by them.
-    even = n["k_hat"] < 0.5 and n["effective_draws"] > 0.25 * n["draws"]
-    if not covered or far or not (settled or even) or n["skipped"] > 0.05:
+    # Where the weights are nearly even the draws are right, however the run came by them; the tail
+    # of weights that hardly differ says nothing.
+    equal = n["effective_draws"] > EQUAL * n["draws"]
+    even = equal or (n["k_hat"] < 0.5 and n["effective_draws"] > 0.25 * n["draws"])
+    if not (covered or equal) or far or not (settled or even) or n["skipped"] > 0.05:
         return BAD, advice, reasons
-    if n["k_hat"] > 0.5:
+    if n["k_hat"] > 0.5 and not equal:
         return USABLE, "take draws from result.posterior.resample(key, n)", reasons
     return GOOD, "use the draws as they are", reasons
 

@@ -22,6 +22,7 @@ from numpyro.distributions import (
     Independent,
     MaskedDistribution,
     MultivariateNormal,
+    Normal,
     TransformedDistribution,
     biject_to,
     constraints,
@@ -88,13 +89,10 @@ def standard(dist: Distribution) -> Standard:
             inner.mask,
         )
     if isinstance(dist, MultivariateNormal):
-        shape = dist.batch_shape + dist.event_shape
-        noise = TransformedDistribution(
-            dist, T.LowerCholeskyAffine(dist.loc, dist.scale_tril).inv
-        )
-        zero = jnp.zeros(shape, jnp.result_type(dist.loc))
-        affine = T.LowerCholeskyAffine(dist.loc, dist.scale_tril)
-        return Standard(noise, affine, zero, jnp.ones_like(zero))
+        zero = jnp.zeros(dist.batch_shape + dist.event_shape, jnp.result_type(dist.loc))
+        affine = _Whitening(dist.loc, dist.scale_tril)
+        core = Normal(zero, jnp.ones_like(zero)).to_event(1)
+        return Standard(core, affine, zero, jnp.ones_like(zero))
     d: Any = dist
     shape = dist.batch_shape + dist.event_shape
     if hasattr(d, "loc") and hasattr(d, "scale") and dist.support is constraints.real:
@@ -156,6 +154,35 @@ def residual(dist: Distribution, value: jax.Array, intermediates: Any = None) ->
     found = standard(dist)
     drawn = (found.transform.inv(value) - found.loc) / found.scale
     return Heard(drawn, drawn)
+
+
+class _Whitening(T.Transform):
+    """x = loc + L z, also for batches of L, which NumPyro's own transform does not take."""
+
+    domain = constraints.real_vector
+    codomain = constraints.real_vector
+
+    def __init__(self, loc: jax.Array, scale_tril: jax.Array):
+        self.loc, self.scale_tril = loc, scale_tril
+
+    def __call__(self, z):
+        return self.loc + jnp.einsum("...ij,...j->...i", self.scale_tril, z)
+
+    def _inverse(self, x):
+        z = (x - self.loc)[..., None]
+        lead = jnp.broadcast_shapes(z.shape[:-2], self.scale_tril.shape[:-2])
+        factor = jnp.broadcast_to(self.scale_tril, lead + self.scale_tril.shape[-2:])
+        return solve_triangular(factor, jnp.broadcast_to(z, lead + z.shape[-2:]), lower=True)[..., 0]
+
+    def log_abs_det_jacobian(self, z, x, intermediates=None):
+        slope = jnp.sum(jnp.log(jnp.diagonal(self.scale_tril, axis1=-2, axis2=-1)), -1)
+        return jnp.broadcast_to(slope, jnp.shape(x)[:-1])
+
+    def tree_flatten(self):
+        return (self.loc, self.scale_tril), (("loc", "scale_tril"), {})
+
+    def eq(self, other, static: bool = False):
+        return isinstance(other, _Whitening) and jnp.array_equal(self.loc, other.loc)
 
 
 class Heard(NamedTuple):

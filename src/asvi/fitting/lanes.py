@@ -104,7 +104,8 @@ def _advancing(problem: Problem, count: int, steps: int, draws: int) -> tuple[An
 
 
 def _apply(lanes: Lanes, losses: jax.Array, gradients: jax.Array, settings: Settings):
-    fine = jnp.isfinite(losses) & jnp.all(jnp.isfinite(gradients), -1)
+    # A gradient whose square overflows counts as infinite: it would reach the other lanes' sums.
+    fine = jnp.isfinite(losses) & jnp.isfinite(jnp.sum(gradients**2, -1))
     gradients = jnp.where(fine[:, None], gradients, 0.0)
     # Heavy-tailed gradients (a scale drawn near 0) are cut to a multiple of their usual size: one
     # of them would fill Adam's memory of squares for a thousand steps.

@@ -48,6 +48,7 @@ _ARRAYS = ("lanes", "best")
 RATES = (0.05, 0.02, 0.01, 0.005)
 MODE_RATES = (0.005, 0.02)  # a start at a mode is near its end
 POOLED_GAIN = 2.0
+LARGEST_NOISE = 0.1  # nats: a gain as large as this is worth a cycle, however noisy its measure
 KINDS = ("prior", "half-way", "mode")
 
 
@@ -144,21 +145,28 @@ def step_chunk(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state
     losses = np.asarray(seen["loss"], float)
     state.lanes, state.chunks = lanes, state.chunks + 1
     if racing:
-        state.losses.append(float(np.nanmin(np.nanmean(losses[-50:], 0))))
+        means = losses[-50:].mean(0)
+        state.losses.append(float(min(means[np.isfinite(means)], default=np.nan)))
         if state.phase == "explore" and state.chunks >= plan.explore_chunks:
             _pair_off(problem, arrays, jax.random.fold_in(key, 10**6), plan, state)
         elif state.chunks >= plan.explore_chunks + plan.duel_chunks:
             _choose(problem, arrays, jax.random.fold_in(key, 10**6 + 1), plan, state)
         return state
-    per_step = np.nanmean(np.where(np.isfinite(losses), losses, np.nan), 1)
-    state.losses.append(float(np.nanmean(per_step)))
-    state.noise = float(np.nanmean(seen["noise"]))
-    _choose_gradient(state, float(np.nanmean(seen["spread"])))
+    state.losses.append(_finite_mean(losses))
+    state.noise = _finite_mean(seen["noise"])
+    _choose_gradient(state, _finite_mean(seen["spread"]))
     if state.chunks - state.cycle_begin >= _length(plan, state.cycle):
         _end_cycle(problem, arrays, jax.random.fold_in(key, 2 * 10**6), plan, state)
     else:
         _set_rate(plan, state)
     return state
+
+
+def _finite_mean(values: Any) -> float:
+    """The mean of what is finite; infinite where nothing is."""
+    values = np.asarray(values, float)
+    fine = values[np.isfinite(values)]
+    return float(fine.mean()) if len(fine) else float("inf")
 
 
 def _settings(problem: Problem, plan: Plan, state: State) -> Settings:
@@ -272,7 +280,8 @@ def _end_cycle(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state
     state.gains.append(gain)
     if gain > 0:
         state.best = new
-    if state.cycle > 0 and _predicted(state.gains) < max(plan.tolerance, 2 * error):
+    noise = min(2 * error, LARGEST_NOISE)
+    if state.cycle > 0 and _predicted(state.gains) < max(plan.tolerance, noise):
         state.phase = "done"
         return
     state.cycle += 1
@@ -283,11 +292,14 @@ def _end_cycle(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state
 
 
 def _predicted(gains: list[float]) -> float:
-    """What the next cycle would gain, if gains go on falling as they did."""
-    before, last = gains[-2], gains[-1]
+    """What the next cycle would gain, if gains go on falling as they did.
+
+    A cycle that lost went too fast; the next one, from the best so far, is slower.
+    """
+    before, last = gains[-2], abs(gains[-1])
     if not (np.isfinite(before) and before > 0):
         return last
-    return last * min(1.0, max(last, 0.0) / before)
+    return last * min(1.0, last / before)
 
 
 def _restart_average(state: State) -> None:
