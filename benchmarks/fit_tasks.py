@@ -1,13 +1,16 @@
 """Takes nothing; gives zero-argument fits of the embedded tasks: gaps, rates, seconds, verdicts.
 
-``python -m benchmarks.fit_tasks`` runs ten seeds of each task with the convex-update family. The
-second and later seeds use the program that the first compiled.
+``python -m benchmarks.fit_tasks [--family coupled|convex] [--jobs N]`` runs ten seeds of each task,
+with the default family (coupled) and with the convex update. The second and later seeds of a job
+use the program that the first compiled; with one job, all ten are one job.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from multiprocessing import get_context
+from typing import Any
 
 import jax
 import numpy as np
@@ -15,65 +18,126 @@ import numpy as np
 import asvi
 from asvi.families import ConvexUpdate
 from benchmarks.harness import save, table
+from benchmarks.verdicts import average_errors
 
-#: What the family itself can reach, as found in planning; a fit should reach it on 9 of 10 seeds.
+#: Gap to the log evidence that a fit should reach on 9 of 10 seeds.
 TARGETS = {
-    "brownian": 0.02,
-    "brownian-global": 1.0,
-    "lorenz": 4.3,
-    "lorenz-global": 4.6,
-    "eight-schools": 0.36,
-    "radon": 2.1,
+    "coupled": {
+        "brownian": 0.02,
+        "brownian-global": 0.2,
+        "lorenz": 0.25,
+        "lorenz-global": 0.85,
+        "eight-schools": 0.06,
+        "radon": 0.25,
+    },
+    # What the family itself can reach, as found in planning.
+    "convex": {
+        "brownian": 0.02,
+        "brownian-global": 1.0,
+        "lorenz": 4.3,
+        "lorenz-global": 4.6,
+        "eight-schools": 0.36,
+        "radon": 2.1,
+    },
 }
+FAMILIES = {"coupled": None, "convex": ConvexUpdate()}
+Job = tuple[str, str, range]
 
 
-def one_task(name: str, seeds: int) -> dict:
-    """Ten fits of one task."""
-    task = asvi.tasks.get(name)
-    gaps, errors, seconds, steps, verdicts = [], [], [], [], []
-    for seed in range(seeds):
+def fits(job: Job) -> list[dict[str, Any]]:
+    """Fits of one task by one family, one for each seed."""
+    family, name, seeds = job
+    task, found = asvi.tasks.get(name), []
+    for seed in seeds:
         begin = time.perf_counter()
         result = asvi.fit(
-            task.model, *task.args, key=jax.random.key(seed), family=ConvexUpdate(), progress=False
+            task.model,
+            *task.args,
+            key=jax.random.key(seed),
+            family=FAMILIES[family],
+            progress=False,
         )
-        seconds.append(time.perf_counter() - begin)
-        gaps.append(task.log_evidence - result.elbo)
-        errors.append(result.elbo_se)
-        steps.append(result.steps)
-        verdicts.append(result.diagnose().verdict)
-        print(
-            f"{name} {seed}: gap {gaps[-1]:.4f} ± {errors[-1]:.4f}, {steps[-1]} steps, "
-            f"{seconds[-1]:.1f} s, {verdicts[-1]}, {result.info['gradient']}",
-            flush=True,
-        )
-    gaps = np.array(gaps)
-    # The gap is itself an estimate: how many lie under the target, and how many within its error.
-    under = int(np.sum(gaps <= TARGETS[name]))
-    within = int(np.sum(gaps <= TARGETS[name] + 2 * np.array(errors)))
+        seconds = time.perf_counter() - begin
+        of_means, of_sds = average_errors(result, task)
+        row = {
+            "family": family,
+            "task": name,
+            "seed": seed,
+            "gap": task.log_evidence - result.elbo,
+            "error": result.elbo_se,
+            "mean error": of_means,
+            "sd error": of_sds,
+            "steps": result.steps,
+            "seconds": seconds,
+            "first": seed == seeds[0],
+            "start": result.info["start"],
+            "verdict": result.diagnose().verdict,
+        }
+        found.append(row)
+        print(row, flush=True)
+    return found
+
+
+def row_of(family: str, name: str, found: list[dict[str, Any]]) -> dict[str, Any]:
+    """One line of the table."""
+    target, n = TARGETS[family][name], len(found)
+    gaps = np.array([fit["gap"] for fit in found])
+    errors = np.array([fit["error"] for fit in found])
+    first = [fit["seconds"] for fit in found if fit["first"]]
+    later = [fit["seconds"] for fit in found if not fit["first"]]
     return {
         "task": name,
-        "target": TARGETS[name],
-        "under the target": f"{under} of {seeds}",
-        "under it or within 2 se": f"{within} of {seeds}",
-        "median gap": float(np.median(gaps)),
-        "worst gap": float(gaps.max()),
-        "standard error": float(np.mean(errors)),
-        "median steps": int(np.median(steps)),
-        "first call [s]": round(seconds[0], 1),
-        "later calls [s]": round(float(np.median(seconds[1:])), 1) if seeds > 1 else None,
-        "trusted": f"{sum(v != 'not trustworthy' for v in verdicts)} of {seeds}",
+        "target": target,
+        "under the target": f"{np.sum(gaps <= target)} of {n}",
+        # The gap is itself an estimate.
+        "under it or within 2 se": f"{np.sum(gaps <= target + 2 * errors)} of {n}",
+        "median gap": round(float(np.median(gaps)), 4),
+        "worst gap": round(float(gaps.max()), 4),
+        "standard error": round(float(errors.mean()), 4),
+        "means off (sd)": round(float(np.mean([fit["mean error"] for fit in found])), 3),
+        "sds off": round(float(np.mean([fit["sd error"] for fit in found])), 3),
+        "median steps": int(np.median([fit["steps"] for fit in found])),
+        "first call [s]": round(float(np.mean(first)), 1),
+        "later calls [s]": round(float(np.median(later)), 1) if later else None,
+        "trusted": f"{sum(f['verdict'] != 'not trustworthy' for f in found)} of {n}",
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tasks", default=",".join(TARGETS))
+    parser.add_argument("--family", default=",".join(TARGETS))
+    parser.add_argument("--tasks", default=",".join(TARGETS["convex"]))
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--jobs", type=int, default=1)
     arguments = parser.parse_args()
-    rows = [one_task(name, arguments.seeds) for name in arguments.tasks.split(",")]
-    print(table(rows))
-    if set(arguments.tasks.split(",")) == set(TARGETS) and arguments.seeds >= 10:
-        save("fit_tasks", rows)
+    families, names = arguments.family.split(","), arguments.tasks.split(",")
+    parts = 1 if arguments.jobs == 1 else 2
+    size = -(-arguments.seeds // parts)
+    jobs = [
+        (family, name, range(first, min(first + size, arguments.seeds)))
+        for family in families
+        for name in names
+        for first in range(0, arguments.seeds, size)
+    ]
+    if arguments.jobs == 1:
+        found = [fit for job in jobs for fit in fits(job)]
+    else:
+        with get_context("spawn").Pool(arguments.jobs, maxtasksperchild=1) as pool:
+            # The longest first.
+            jobs.sort(key=lambda job: ("lorenz" not in job[1], job[1] != "radon"))
+            found = [fit for part in pool.imap_unordered(fits, jobs, 1) for fit in part]
+    tables = {}
+    for family in families:
+        tables[family] = [
+            row_of(family, name, [f for f in found if (f["family"], f["task"]) == (family, name)])
+            for name in names
+        ]
+        print(f"\n{family}\n{table(tables[family])}")
+    if set(names) == set(TARGETS["convex"]) and arguments.seeds >= 10 and len(families) == 2:
+        save(
+            "fit_tasks",
+            {**tables, "fits": sorted(found, key=lambda f: (f["family"], f["task"], f["seed"]))},
+        )
 
 
 if __name__ == "__main__":

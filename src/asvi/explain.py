@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any
 
 import numpy as np
 
 from asvi.families import MeanField
 from asvi.families.chains import AR1, LinearCoupling
+from asvi.families.context import moral_edges
 from asvi.guide import AutoASVI
 from asvi.posterior import Posterior
 from asvi.program import Program
@@ -43,6 +43,9 @@ class Explanation:
     rows: tuple[SiteRow, ...]
     represented: tuple[tuple[str, str], ...]
     missed: tuple[tuple[str, str], ...]
+    left_out: tuple[tuple[str, str], ...] = ()
+    """Pairs whose coupling the family left out for its size (a site with itself: among its own
+    numbers)."""
 
     def __str__(self) -> str:
         lines = ["site · family · parents · prior weight per leaf"]
@@ -55,6 +58,9 @@ class Explanation:
             lines.append(f"dependencies that this family cannot represent: {pairs}")
         else:
             lines.append("the family can represent every pairwise dependency of the posterior")
+        if self.left_out:
+            pairs = "; ".join(a if a == b else f"{a} – {b}" for a, b in self.left_out)
+            lines.append(f"couplings left out for their size: {pairs}")
         return "\n".join(lines)
 
 
@@ -84,34 +90,8 @@ def explain(posterior: Posterior) -> Explanation:
         tuple(rows),
         tuple(edge for edge in edges if frozenset(edge) in follows),
         tuple(edge for edge in edges if frozenset(edge) not in follows),
+        tuple(_left_out(guide)),
     )
-
-
-def moral_edges(program: Program) -> list[tuple[str, str]]:
-    """Pairs of latent sites that are parent and child, or parents of one site.
-
-    >>> import numpyro, numpyro.distributions as dist
-    >>> def model(y):
-    ...     a = numpyro.sample("a", dist.Normal(0, 1))
-    ...     b = numpyro.sample("b", dist.Normal(0, 1))
-    ...     numpyro.sample("y", dist.Normal(a + b, 1), obs=y)
-    >>> moral_edges(Program.of(model, 0.0))      # a and b explain each other away
-    [('a', 'b')]
-    """
-    latent = [site.name for site in program.latent]
-    found: dict[tuple[str, str], None] = {}
-    for site in map(program.with_parents, program.sites):
-        near = [name for name in latent if name in site.parents and name != site.name]
-        if site.kind == "latent":
-            for parent in near:
-                found[_in_order(latent, parent, site.name)] = None
-        for pair in combinations(near, 2):
-            found[_in_order(latent, *pair)] = None
-    return list(found)
-
-
-def _in_order(names: list[str], a: str, b: str) -> tuple[str, str]:
-    return (a, b) if names.index(a) < names.index(b) else (b, a)
 
 
 def _follows(problem: Any, parents: Any, rows: list[SiteRow], a: str, b: str) -> bool:
@@ -120,12 +100,33 @@ def _follows(problem: Any, parents: Any, rows: list[SiteRow], a: str, b: str) ->
         return frozenset((a, b)) in chained and _same_size(problem.program, a, b)
     if not isinstance(problem.guide, AutoASVI):
         return True  # a joint family over all sites
-    # A site of a structured family follows its own parents and no others.
+    # A site of a structured family follows its parents, and what it listens to, and no others.
     families = {row.name: row.family for row in rows}
     for parent, child in ((a, b), (b, a)):
+        if parent in _heard_by(problem, child):
+            return True
         if parent in parents[child] and families[child] != MeanField.__name__:
             return True
     return False
+
+
+def _left_out(guide: Any) -> list[tuple[str, str]]:
+    contexts = getattr(guide, "contexts", {})
+    return [
+        (other.split("/")[-1], address.split("/")[-1])
+        for address, context in contexts.items()
+        for other in context.dropped
+    ]
+
+
+def _heard_by(problem: Any, name: str) -> set[str]:
+    """Names of the sites whose noise shifts this one."""
+    site = problem.program[name]
+    context = problem.guide.contexts.get(site.address)
+    if context is None or not context.moves:
+        return set()
+    addresses = (*context.dense, *context.aligned, *context.window_sources)
+    return {address.split("/")[-1] for address in addresses}
 
 
 def _same_size(program: Program, a: str, b: str) -> bool:

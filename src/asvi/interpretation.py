@@ -42,7 +42,7 @@ from numpyro.primitives import _PYRO_STACK, Messenger, apply_stack
 from asvi import hoisting
 from asvi.bodies import BodyValues, handler_stack, outer_handlers
 from asvi.errors import SiteError, name_used_twice
-from asvi.stacked import Evaluated, Stacked
+from asvi.stacked import Evaluated, Stacked, log_prob_at
 
 __all__ = ["Frame", "Interpretation"]
 
@@ -319,12 +319,7 @@ def _evaluated(arrays: dict[str, Any], records: dict[str, Any]) -> dict[str, Any
         out[name] = {key: value for key, value in site.items() if key in ("value", "scale")}
         if records[name]["type"] == "sample":
             fn = site["fn"]
-            intermediates = site.get("intermediates")
-            log_prob = (
-                fn.log_prob(site["value"], intermediates)
-                if intermediates
-                else fn.log_prob(site["value"])
-            )
+            log_prob = log_prob_at(fn, site["value"], site.get("intermediates"))
             # Data may be larger than one draw: keep the density's own shape.
             shape = jnp.broadcast_shapes(jnp.shape(log_prob), fn.batch_shape)
             out[name]["log_prob"] = jnp.broadcast_to(log_prob, shape)

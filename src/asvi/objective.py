@@ -15,7 +15,7 @@ from numpyro.infer import elbo as stock
 
 from asvi.errors import AsviError, SiteError
 from asvi.interpretation import Interpretation
-from asvi.stacked import Stacked
+from asvi.stacked import Stacked, log_prob_at
 
 __all__ = ["ELBO", "log_density", "trace_of"]
 
@@ -168,12 +168,7 @@ def _latent(trace: Trace) -> Trace:
 
 def log_density(site: dict[str, Any]) -> jax.Array:
     """Log density of a site of a trace, scaled and masked, summed over the site."""
-    fn, value = site["fn"], site["value"]
-    # What a transformed draw was made from: exact where the inverse would saturate.
-    if site["intermediates"]:
-        log_prob = fn.log_prob(value, site["intermediates"])
-    else:
-        log_prob = fn.log_prob(value)
+    log_prob = log_prob_at(site["fn"], site["value"], site["intermediates"])
     return jnp.sum(scale_and_mask(log_prob, site["scale"]))
 
 

@@ -24,6 +24,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
 from numpyro import handlers
 from numpyro.distributions import Distribution, Unit, constraints
 from numpyro.distributions.distribution import validation_enabled
@@ -101,7 +102,7 @@ class Site:
 
     @property
     def is_discrete(self) -> bool:
-        return bool(self.support.is_discrete)
+        return self.support is not None and bool(self.support.is_discrete)
 
 
 @dataclass(frozen=True)
@@ -277,7 +278,10 @@ class Survey(Interpretation):
             abstract = jax.tree.map(
                 lambda x: jax.ShapeDtypeStruct(x.shape[len(lengths) :], x.dtype), abstract
             )
-            support: Any = abstract.support
+            try:
+                support: Any = abstract.support
+            except TypeError:  # some transforms look at numbers: any that are allowed will do
+                support = jax.tree.map(lambda x: jnp.ones(x.shape, x.dtype), abstract).support
             return Site(name, kind, abstract, support, plates, path, lengths)
 
         self.sites[address] = site

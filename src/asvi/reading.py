@@ -263,9 +263,7 @@ def _listened_to(contexts: dict[str, Any]) -> set[str]:
     return {
         address
         for context in contexts.values()
-        for address in (
-            *context.gates, *context.dense, *context.aligned, *context.window_sources
-        )
+        for address in (*context.gates, *context.dense, *context.aligned, *context.window_sources)
     }
 
 

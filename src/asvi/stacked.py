@@ -6,9 +6,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from numpyro.distributions import Distribution, constraints
+from numpyro.distributions import Distribution, FoldedDistribution, constraints
 
-__all__ = ["Evaluated", "Stacked", "over_steps"]
+__all__ = ["Evaluated", "Stacked", "log_prob_at", "over_steps"]
 
 
 def over_steps(function, steps: int):
@@ -16,6 +16,16 @@ def over_steps(function, steps: int):
     for _ in range(steps):
         function = jax.vmap(function)
     return function
+
+
+def log_prob_at(dist: Distribution, value: jax.Array, intermediates: Any) -> jax.Array:
+    """Log density at a draw, from what the draw was made from where the distribution takes that.
+
+    It is exact where the inverse of a transform would saturate.
+    """
+    if intermediates and not isinstance(dist, FoldedDistribution):
+        return dist.log_prob(value, intermediates)
+    return dist.log_prob(value)
 
 
 class Stacked(Distribution):
@@ -64,7 +74,7 @@ class Stacked(Distribution):
 
     def log_prob(self, value: jax.Array, intermediates: Any = None) -> jax.Array:
         if intermediates:
-            return jax.vmap(lambda d, v, i: d.log_prob(v, i))(self.step_dist, value, intermediates)
+            return jax.vmap(log_prob_at)(self.step_dist, value, intermediates)
         return jax.vmap(lambda d, v: d.log_prob(v))(self.step_dist, value)
 
     @property
@@ -93,7 +103,8 @@ class Evaluated(Distribution):
 
     @classmethod
     def like(cls, dist: Distribution, log_prob: jax.Array) -> Evaluated:
-        return cls(log_prob, dist.event_shape, dist.support.is_discrete, dist.has_rsample)
+        discrete = dist.support is not None and dist.support.is_discrete
+        return cls(log_prob, dist.event_shape, discrete, dist.has_rsample)
 
     @property
     def support(self) -> constraints.Constraint:

@@ -18,10 +18,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import combinations
 from math import prod
+from typing import NamedTuple
 
 from asvi.program import Program, Site
 
-__all__ = ["LARGEST_FRAME", "Context", "Limits", "choose_contexts", "moral_edges"]
+__all__ = ["LARGEST_FRAME", "Context", "Limits", "Noise", "choose_contexts", "moral_edges"]
 
 Shape = tuple[int, ...]
 LARGEST_FRAME = 250  # latent numbers: a Hessian has their square
@@ -37,12 +38,28 @@ class Limits:
     """Steps of a chain that are looked back on; None: as many as fit."""
 
 
+class Noise(NamedTuple):
+    """What a site has to tell: numbers of this shape in one run of its body, plates at full size.
+
+    ``moves`` where it can be moved by others. A discrete site cannot, and tells its value.
+    """
+
+    shape: Shape
+    moves: bool = True
+    discrete: bool = False
+
+    @property
+    def speaks(self) -> bool:
+        return self.moves or self.discrete
+
+
 @dataclass(frozen=True)
 class Context:
     """What one site listens to; addresses in program order."""
 
     shape: Shape = ()
     """Shape of the site's noise in one run of its body, plates at full size."""
+    moves: bool = True
     gates: tuple[str, ...] = ()
     dense: tuple[str, ...] = ()
     aligned: tuple[str, ...] = ()
@@ -66,17 +83,18 @@ class Context:
 
 
 def choose_contexts(
-    program: Program, shapes: dict[str, Shape], limits: Limits
+    program: Program, noises: dict[str, Noise], limits: Limits
 ) -> dict[str, Context]:
-    """Contexts of the sites in ``shapes`` (address: noise shape of one run), in program order."""
-    sites = [site for site in program.latent if site.address in shapes]
-    chooser = _Chooser(program, sites, shapes, limits)
+    """Contexts of the sites in ``noises``, by address, in program order."""
+    sites = [site for site in program.latent if site.address in noises]
+    chooser = _Chooser(program, sites, noises, limits)
     return {site.address: chooser.choose(i, site) for i, site in enumerate(sites)}
 
 
 class _Chooser:
-    def __init__(self, program: Program, sites: list[Site], shapes: dict[str, Shape], limits):
-        self.sites, self.shapes = sites, shapes
+    def __init__(self, program: Program, sites: list[Site], noises: dict[str, Noise], limits):
+        self.sites, self.noises = sites, noises
+        self.shapes = shapes = {address: noise.shape for address, noise in noises.items()}
         self.near = {frozenset(edge) for edge in moral_edges(program)}
         numbers = sum(prod(site.steps) * prod(shapes[site.address]) for site in sites)
         # Large models may always have a few edges per number: cost stays linear in their size.
@@ -94,22 +112,27 @@ class _Chooser:
     def choose(self, i: int, site: Site) -> Context:
         shape = self.shapes[site.address]
         runs, numbers = prod(site.steps), prod(shape)
-        context = Context(shape, frame=self.framed)
-        if site.is_discrete:
+        moves = self.noises[site.address].moves
+        context = Context(shape, moves, frame=self.framed)
+        if not moves:
             return self._gated(context, i, site)
         context = self._gated(context, i, site)
         context = self._within(context, site, runs, numbers)
         context = self._windowed(context, site, runs, numbers)
-        earlier = [other for other in self.sites[:i] if _reaches(other, site)]
+        earlier = [s for s in self._speaking(self.sites[:i]) if _reaches(s, site)]
         earlier.sort(key=lambda other: frozenset((other.name, site.name)) not in self.near)
         for other in earlier:
             context = self._listen(context, site, other, runs * numbers)
         order = {s.address: k for k, s in enumerate(self.sites)}
         return replace(context, dense=tuple(sorted(context.dense, key=order.__getitem__)))
 
+    def _speaking(self, sites: list[Site]) -> list[Site]:
+        return [site for site in sites if self.noises[site.address].speaks]
+
     def _gated(self, context: Context, i: int, site: Site) -> Context:
         left, gates = self.limits.max_gates, []
-        candidates = [s for s in self.sites[:i] if not s.plates and not s.block]
+        earlier = self._speaking(self.sites[:i])
+        candidates = [s for s in earlier if not s.plates and not s.block]
         candidates.sort(key=lambda s: frozenset((s.name, site.name)) not in self.near)
         for other in candidates:
             size = prod(self.shapes[other.address])
@@ -133,9 +156,8 @@ class _Chooser:
         length = site.steps[-1]
         asked = self.limits.window
         longest = length - 1 if asked is None else min(asked, length - 1)
-        sources = [
-            s.address for s in self.sites if s.block == site.block and not _subsampled(s)
-        ]
+        within = [s for s in self.sites if s.block == site.block and not _subsampled(s)]
+        sources = [s.address for s in self._speaking(within)]
         step = sum(prod(self.shapes[a]) for a in sources)
         share = 0.5 * self.budget / max(1, len(sources))
         window = int(min(longest, share // max(1, runs * numbers * step)))

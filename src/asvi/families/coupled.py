@@ -9,10 +9,10 @@ draws:
 
     \\lambda &= \\sigma(\\lambda_0 + W^\\lambda r), \\quad \\alpha = \\alpha_0 + W^\\alpha r,
     \\qquad \\theta' = \\lambda\\odot\\theta + (1-\\lambda)\\odot\\alpha, \\\\
-    x &= T\\bigl(m_{\\theta'} + s_{\\theta'}\\,(e^c z + h + B r)\\bigr), \\qquad z \\sim p_{\\theta'}.
+    x &= T(m_{\\theta'} + s_{\\theta'}\\,(e^c z + h + B r)), \\qquad z \\sim p_{\\theta'}.
 
 r is a function of values already drawn, so each site is an ordinary conditional distribution with
-an exact density. With all W, B, c and h at 0, where they start, it is the convex update; with every
+an exact density. With all W, B, c, h at 0, where they start, it is the convex update; with every
 earlier residual in the context it contains every Gaussian over the noise, and so, at λ=0, every
 full-rank Gaussian over the unconstrained latents.
 
@@ -30,7 +30,7 @@ from numpyro.distributions import Distribution, biject_to
 
 from asvi.errors import FamilyError
 from asvi.families.base import ContextFamily, Parameter
-from asvi.families.context import Context, Limits, choose_contexts
+from asvi.families.context import Context, Limits, Noise, choose_contexts
 from asvi.families.convex import ConvexUpdate
 from asvi.families.noise import Heard, MovedNoise, noise_shape
 from asvi.families.parameters import Parameterization
@@ -93,14 +93,19 @@ class Coupled(ConvexUpdate, ContextFamily):
     # ------------------------------------------------------------------------------- contexts
 
     def contexts(self, program: Program, sites: list[Site]) -> dict[str, Context]:
-        shapes = {site.address: noise_shape(site) for site in sites}
+        shapes = {}
+        for site in sites:
+            shape = noise_shape(site)
+            moves = shape is not None
+            value = site.full_batch_shape + site.event_shape
+            shapes[site.address] = Noise(shape if moves else value, moves, site.is_discrete)
         if self.context == "none":
-            return {address: Context(shape) for address, shape in shapes.items()}
+            return {a: Context(noise.shape, moves=noise.moves) for a, noise in shapes.items()}
         limits = Limits(self.max_edges, window=self.window)
         chosen = choose_contexts(program, shapes, limits)
         if self.context == "globals":
             return {
-                a: Context(c.shape, gates=c.gates, dense=c.gates, sizes=c.sizes)
+                a: Context(c.shape, c.moves, c.gates, c.gates if c.moves else (), sizes=c.sizes)
                 for a, c in chosen.items()
             }
         return chosen
@@ -118,7 +123,7 @@ class Coupled(ConvexUpdate, ContextFamily):
                     continue
                 free = biject_to(parameter.constraint).inverse_shape(parameter.shape)
                 declared[f"{name}_coupling"] = _weights((*free, gates))
-        if site.is_discrete:
+        if not context.moves:
             return declared
         declared["coupling/offset"] = _weights(context.shape)
         declared["coupling/stretch"] = _weights(context.shape)
@@ -152,7 +157,7 @@ class Coupled(ConvexUpdate, ContextFamily):
                     steer = parameters[f"{name}_coupling"] @ heard["gates"].drawn
                     own[name] = to_domain(to_domain.inv(own[name]) + steer)
         base = ConvexUpdate.update(self, prior, own, site)
-        if site.is_discrete:
+        if "coupling/offset" not in parameters:
             return base
         offset, shift = parameters["coupling/offset"], None
         for kind in LISTENS:
@@ -190,4 +195,3 @@ def _blocks(within: jax.Array | None) -> jax.Array | None:
         return None
     size = within.shape[-1]
     return jnp.reshape(within, (-1, size, size))
-

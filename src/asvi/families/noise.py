@@ -106,11 +106,25 @@ def stand_in(prior: Distribution) -> Distribution:
     return parts.rebuild({name: leaf.value for name, leaf in parts.leaves.items()})
 
 
-def noise_shape(site: Site) -> tuple[int, ...]:
-    """Shape of a site's noise in one run of its body, plates at full size."""
-    if site.is_discrete:
-        return site.full_batch_shape + site.event_shape
-    shape = jax.eval_shape(lambda prior: standard(stand_in(prior)).loc, site.distribution).shape
+def noise_shape(site: Site) -> tuple[int, ...] | None:
+    """Shape of a site's noise in one run of its body, plates at full size.
+
+    None where there is no noise to be moved: discrete values, point masses, supports without a map
+    from the real line (circles, spheres, folded lines).
+    """
+
+    def noise(prior: Distribution) -> jax.Array:
+        found = standard(stand_in(prior))
+        value = found.transform(found.loc)
+        found.transform.log_abs_det_jacobian(found.transform.inv(value), value)  # or it raises
+        return found.loc
+
+    if site.is_discrete or not site.distribution.has_rsample:
+        return None
+    try:
+        shape = jax.eval_shape(noise, site.distribution).shape
+    except (NotImplementedError, AttributeError, TypeError, ValueError):
+        return None
     return site.full_batch_shape + shape[len(site.batch_shape) :]
 
 
@@ -148,7 +162,7 @@ def residual(dist: Distribution, value: jax.Array, intermediates: Any = None) ->
     """
     if isinstance(dist, MovedNoise):
         return dist.noise(value, intermediates)
-    if dist.support.is_discrete:
+    if dist.support is not None and dist.support.is_discrete:
         value = jnp.asarray(value, jnp.result_type(float))
         return Heard(value, value)
     found = standard(dist)
@@ -172,7 +186,9 @@ class _Whitening(T.Transform):
         z = (x - self.loc)[..., None]
         lead = jnp.broadcast_shapes(z.shape[:-2], self.scale_tril.shape[:-2])
         factor = jnp.broadcast_to(self.scale_tril, lead + self.scale_tril.shape[-2:])
-        return solve_triangular(factor, jnp.broadcast_to(z, lead + z.shape[-2:]), lower=True)[..., 0]
+        return solve_triangular(factor, jnp.broadcast_to(z, lead + z.shape[-2:]), lower=True)[
+            ..., 0
+        ]
 
     def log_abs_det_jacobian(self, z, x, intermediates=None):
         slope = jnp.sum(jnp.log(jnp.diagonal(self.scale_tril, axis1=-2, axis2=-1)), -1)

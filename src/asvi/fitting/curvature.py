@@ -44,8 +44,6 @@ def find_mode(problem: Problem, arrays: list[Any], params: dict[str, Any]) -> Mo
     if not NoiseSpace.serves(problem, LARGEST_FRAME):
         return None
     space = NoiseSpace(problem)
-    if space.size > LARGEST_FRAME:
-        return None
     for double in (True, False):
         try:
             with jax.enable_x64(True) if double else nullcontext():

@@ -91,9 +91,7 @@ def _advancing(problem: Problem, count: int, steps: int, draws: int) -> tuple[An
         def step(lanes: Lanes, inputs):
             key, temperature = inputs
             keys = jax.random.split(key, count)
-            losses, gradients = jax.vmap(jax.value_and_grad(loss))(
-                lanes.free, keys, temperature
-            )
+            losses, gradients = jax.vmap(jax.value_and_grad(loss))(lanes.free, keys, temperature)
             return _apply(lanes, losses, gradients, settings)
 
         keys = jax.random.split(key, steps)

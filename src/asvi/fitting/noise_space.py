@@ -30,18 +30,24 @@ class NoiseSpace:
     def __init__(self, problem: Problem):
         self.problem = problem
         self.sites = {site.address: site for site in problem.program.latent}
-        self.shapes = {a: site.steps + noise_shape(site) for a, site in self.sites.items()}
+        shapes = {address: noise_shape(site) for address, site in self.sites.items()}
+        self.shapes = {a: self.sites[a].steps + s for a, s in shapes.items() if s is not None}
         self.size = sum(prod(shape) for shape in self.shapes.values())
 
     @staticmethod
     def serves(problem: Problem, largest: int) -> bool:
         """Whether the density can be had: continuous, of moderate size, without branches."""
         latent = problem.program.latent
-        if any(s.is_discrete or any(p.startswith("cond") for p in s.block) for s in latent):
+        if any(any(p.startswith("cond") for p in s.block) for s in latent):
             return False
         if any(plate.size != plate.subsample_size for s in latent for plate in s.plates):
             return False
-        return sum(prod(site.shape) for site in latent) <= largest
+        if sum(prod(site.shape) for site in latent) > 2 * largest:
+            return False
+        shapes = [(site.steps, noise_shape(site)) for site in latent]
+        if any(shape is None for _, shape in shapes):
+            return False
+        return sum(prod(steps) * prod(shape or ()) for steps, shape in shapes) <= largest
 
     def split(self, vector: jax.Array) -> dict[str, jax.Array]:
         found, begin = {}, 0

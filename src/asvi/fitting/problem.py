@@ -15,7 +15,7 @@ from numpyro.infer.util import transform_fn
 
 from asvi.errors import ModelError
 from asvi.families import Family, WholeFamily
-from asvi.families.noise import stand_in, standard
+from asvi.families.noise import noise_shape, stand_in, standard
 from asvi.fitting.data import split
 from asvi.guide import AutoASVI, autoguide
 from asvi.objective import ELBO, trace_of
@@ -123,11 +123,11 @@ class Problem:
         found = {}
         for site in map(self.program.with_parents, self.program.latent):
             prior = guide._starts.get("prior_mean", {}).get(site.address)
-            if prior is None or site.parents or site.is_discrete:
+            if prior is None or site.parents or noise_shape(site) is None:
                 continue
-            found[site.address] = over_steps(lambda p: standard(stand_in(p)).scale, len(site.steps))(
-                prior
-            )
+            found[site.address] = over_steps(
+                lambda p: standard(stand_in(p)).scale, len(site.steps)
+            )(prior)
         return found
 
     def half_way(self, free: jax.Array) -> jax.Array:

@@ -146,7 +146,9 @@ def _factor(precision: np.ndarray, listeners: list[np.ndarray]) -> np.ndarray:
     for j, rows in enumerate(listeners):
         block = precision[np.ix_(rows, rows)]
         unit = (rows == j).astype(float)
-        column = np.linalg.solve(block + 1e-12 * np.trace(block) * np.eye(len(rows)) / len(rows), unit)
+        column = np.linalg.solve(
+            block + 1e-12 * np.trace(block) * np.eye(len(rows)) / len(rows), unit
+        )
         own = column[rows == j][0]
         factor[rows, j] = column / np.sqrt(max(own, 1e-300))
     return factor
@@ -177,7 +179,9 @@ class _Wiring(SurrogateReading):
         return threaded
 
     def _index(self, address: str) -> jax.Array:
-        return self.index[address] if self.frame.is_root else self.frame.threaded[f"index|{address}"]
+        return (
+            self.index[address] if self.frame.is_root else self.frame.threaded[f"index|{address}"]
+        )
 
     def visit(self, msg: dict[str, Any]) -> None:
         super().visit(msg)

@@ -15,9 +15,9 @@ checkpoint can hold it and go on to the same result.
    first chunks try plain and path gradients, and the one of smaller variance stays. In a cycle the
    learning rate falls to nothing along a cosine; each cycle is twice as long as the one before and
    begins at a lower rate.
-4. *Stop*, when the next cycle would gain less than the tolerance, or than twice the Monte Carlo
-   error of a gain, if gains go on falling as they did. A gain is measured on the same draws before
-   and after. The best end of a cycle is kept.
+4. *Stop*, when a cycle gained less than the tolerance, or than twice its Monte Carlo error, over
+   the best before, measured on the same draws; or little more, and the next one would, if gains go
+   on falling as they did. The best end of a cycle is kept.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ __all__ = ["Plan", "State", "begin", "candidates", "finished", "step_chunk"]
 
 _ARRAYS = ("lanes", "best")
 RATES = (0.05, 0.02, 0.01, 0.005)
-MODE_RATES = (0.005, 0.02)  # a start at a mode is near its end
-POOLED_GAIN = 2.0
+MODE_RATES = (0.01, 0.02)  # a start at a mode is near its end
+POOLED_GAIN = 3.0
+NEARLY = 3.0  # tolerances: gains this small may be foretold, larger ones must be seen
 LARGEST_NOISE = 0.1  # nats: a gain as large as this is worth a cycle, however noisy its measure
 KINDS = ("prior", "half-way", "mode")
 
@@ -280,8 +281,7 @@ def _end_cycle(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state
     state.gains.append(gain)
     if gain > 0:
         state.best = new
-    noise = min(2 * error, LARGEST_NOISE)
-    if state.cycle > 0 and _predicted(state.gains) < max(plan.tolerance, noise):
+    if state.cycle > 0 and _is_enough(state.gains, plan.tolerance, error):
         state.phase = "done"
         return
     state.cycle += 1
@@ -291,15 +291,17 @@ def _end_cycle(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state
     _set_rate(plan, state)
 
 
-def _predicted(gains: list[float]) -> float:
-    """What the next cycle would gain, if gains go on falling as they did.
+def _is_enough(gains: list[float], tolerance: float, error: float) -> bool:
+    """Whether another cycle would gain too little to be worth it.
 
-    A cycle that lost went too fast; the next one, from the best so far, is slower.
+    It would where the last one gained less than the tolerance, or than twice its error; or, if it
+    gained not much more than that, where gains that go on falling as they did would.
     """
-    before, last = gains[-2], abs(gains[-1])
-    if not (np.isfinite(before) and before > 0):
-        return last
-    return last * min(1.0, last / before)
+    last = abs(gains[-1])  # a cycle that lost went too fast; the next one, from the best, is slower
+    if last < max(tolerance, min(2 * error, LARGEST_NOISE)):
+        return True
+    falling = last / gains[-2] if gains[-2] > 0 else 1.0
+    return last < NEARLY * tolerance and last * falling < tolerance
 
 
 def _restart_average(state: State) -> None:

@@ -1,0 +1,350 @@
+"""The coupled family: exact densities, its contexts, and what it holds that others cannot."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro.contrib.control_flow import cond, scan
+
+import asvi
+from asvi.errors import FamilyError
+from asvi.families import ConvexUpdate, Coupled, MeanField
+from asvi.families.noise import MovedNoise, noise_shape, standard
+from asvi.fitting import schedule
+from asvi.fitting.curvature import find_mode
+from asvi.fitting.lanes import Settings, _apply, new_lanes
+from asvi.fitting.problem import problem_for
+from asvi.fitting.project import can_project, project
+from asvi.objective import log_density, trace_of
+from asvi.program import Program
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*:UserWarning")  # which loss is in use
+
+# ------------------------------------------------------------------------------------- models
+
+
+def mixed_model(y=None):
+    """Sites of many kinds, in and out of plates."""
+    a = numpyro.sample("a", dist.Normal(1.0, 2.0))
+    s = numpyro.sample("s", dist.HalfNormal(2.0))
+    p = numpyro.sample("p", dist.Dirichlet(jnp.array([2.0, 3.0, 4.0])))
+    g = numpyro.sample("g", dist.Gamma(2.0, 1.0))
+    with numpyro.plate("group", 3):
+        x = numpyro.sample("x", dist.Normal(a, s))
+        b = numpyro.sample("b", dist.Beta(2.0, 1.0 + g))
+        v = numpyro.sample("v", dist.MultivariateNormal(jnp.zeros(2), jnp.eye(2)))
+        numpyro.sample("y", dist.Normal(x + b + v.sum(-1) + p[0], 1.0), obs=y)
+
+
+def chain_model(y):
+    scale = numpyro.sample("scale", dist.LogNormal(0.0, 1.0))
+
+    def step(x, y_t):
+        x = numpyro.sample("x", dist.Normal(0.9 * x, scale))
+        w = numpyro.sample("w", dist.Normal(x, 1.0))
+        numpyro.sample("y", dist.Normal(w, 0.5), obs=y_t)
+        return x, None
+
+    scan(step, 0.0, y)
+    numpyro.sample("after", dist.Normal(0.0, 1.0))
+
+
+def branch_model(y):
+    a = numpyro.sample("a", dist.Normal(0.0, 1.0))
+
+    def left(_):
+        return numpyro.sample("z", dist.Normal(a, 1.0))
+
+    def right(_):
+        return numpyro.sample("z", dist.Normal(-a, 2.0))
+
+    z = cond(y.sum() > 0, left, right, None)
+    numpyro.sample("y", dist.Normal(z, 1.0).expand([2]).to_event(1), obs=y)
+
+
+MODELS = {
+    "kinds": (mixed_model, (jnp.array([0.5, 1.0, 2.0]),)),
+    "chain": (chain_model, (jnp.array([0.5, 1.0, 2.0, 1.0]),)),
+    "branch": (branch_model, (jnp.array([0.5, 1.0]),)),
+}
+
+
+def guide_with_random_weights(model, args, family, size=0.15):
+    guide = asvi.AutoASVI(model, family=family)
+    params = initial(guide, args)
+    moved = {}
+    for i, (name, value) in enumerate(sorted(params.items())):
+        noise = jax.random.normal(jax.random.key(i), jnp.shape(value))
+        moved[name] = value + size * noise if "coupling" in name or "/frame/" in name else value
+    return guide, moved
+
+
+def draw(guide, params, args, key=1, values=None):
+    @jax.jit
+    def run(params, values):
+        drawn = trace_of(guide, jax.random.key(key), params, values, args, {})
+        sites = {n: m for n, m in drawn.items() if m["type"] == "sample"}
+        density = sum(log_density(m) for m in sites.values())
+        return {n: m["value"] for n, m in sites.items()}, density
+
+    return run(params, values or {})
+
+
+def initial(guide, args):
+    """The guide's parameters at their start."""
+
+    def run():
+        drawn = trace_of(guide, jax.random.key(0), {}, {}, args, {})
+        return {name: m["value"] for name, m in drawn.items() if m["type"] == "param"}
+
+    return jax.jit(run)()
+
+
+# ----------------------------------------------------------------------------------- densities
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_the_density_of_a_draw_is_found_again_from_its_values(name, float64):
+    model, args = MODELS[name]
+    guide, params = guide_with_random_weights(model, args, Coupled())
+    values, density = draw(guide, params, args)
+    again, density_again = draw(guide, params, args, key=7, values=values)
+    assert np.isfinite(density)
+    np.testing.assert_allclose(density, density_again, rtol=1e-9)
+    for site, value in values.items():
+        np.testing.assert_array_equal(value, again[site])
+
+
+def test_the_density_is_that_of_the_noise_over_the_jacobian(float64):
+    """Against automatic differentiation: log q(x) = log N(z) - log |dx/dz| for Gaussian noise."""
+    base = dist.LogNormal(jnp.array([0.1, -0.2, 0.3]), jnp.array([0.5, 1.0, 2.0])).to_event(1)
+    weights = jax.random.normal(jax.random.key(0), (2, 1, 3, 3))
+    moved = MovedNoise(
+        base,
+        jnp.array([0.3, 0.1, -0.5]),
+        jnp.array([0.2, -0.4, 0.1]),
+        weights[0],
+        jnp.array([1.0, 0.5, -0.5]),
+        weights[1],
+    )
+    found = standard(base)
+
+    def value(z):
+        epsilon = jnp.exp(moved.stretch) * z + jnp.tril(weights[0, 0], -1) @ z + moved.offset
+        framed = epsilon + jnp.tril(weights[1, 0], -1) @ epsilon + moved.shift
+        return found.transform(found.loc + found.scale * framed)
+
+    z = jnp.array([0.4, -1.0, 0.7])
+    x = value(z)
+    by_hand = (
+        dist.Normal(0.0, 1.0).log_prob(z).sum() - jnp.linalg.slogdet(jax.jacobian(value)(z))[1]
+    )
+    np.testing.assert_allclose(moved.log_prob(x), by_hand, rtol=1e-9)
+    np.testing.assert_allclose(moved.noise(x).drawn, z, rtol=1e-9)
+    drawn, intermediates = moved.sample_with_intermediates(jax.random.key(3))
+    np.testing.assert_allclose(
+        moved.log_prob(drawn), moved.log_prob(drawn, intermediates), rtol=1e-9
+    )
+
+
+def test_without_weights_it_is_the_convex_update(float64):
+    model, args = MODELS["kinds"]
+    coupled, params = guide_with_random_weights(model, args, Coupled(), size=0.0)
+    convex = asvi.AutoASVI(model, family=ConvexUpdate())
+    values, density = draw(coupled, params, args)
+    own = {n: v for n, v in params.items() if "coupling" not in n and "/frame/" not in n}
+    assert set(own) == set(initial(convex, args))
+    np.testing.assert_allclose(density, draw(convex, own, args, values=values)[1], rtol=1e-9)
+
+
+def test_draws_have_the_coupling_that_the_weights_say(float64):
+    def model():
+        numpyro.sample("a", dist.Normal(0.0, 1.0))
+        numpyro.sample("b", dist.Normal(0.0, 1.0))
+
+    guide = asvi.AutoASVI(model, family=Coupled())
+    params = initial(guide, ())
+    params["auto/b/coupling/dense"] = jnp.array([-2.0])
+    draws = guide.sample_posterior(jax.random.key(1), params, sample_shape=(20_000,))
+    assert abs(np.corrcoef(draws["a"], draws["b"])[0, 1] + 2 / np.sqrt(5)) < 0.02
+
+
+# ------------------------------------------------------------------------------------ contexts
+
+
+def test_what_a_site_listens_to():
+    program = Program.of(chain_model, jnp.zeros(4))
+    sites = [program.with_parents(s) for s in program.latent]
+    found = Coupled().contexts(program, sites)
+    assert found["scan0/x"].gates == ("scale",)
+    assert found["scan0/w"].dense == ("scale", "scan0/x")  # the same step, earlier in the body
+    assert found["scan0/x"].window == 3
+    assert found["scan0/x"].window_sources == ("scan0/x", "scan0/w")
+    assert found["after"].size(found["after"].dense) == 1 + 4 + 4  # all steps of an ended scan
+    assert Coupled(window=1).contexts(program, sites)["scan0/x"].window == 1
+    assert Coupled("none").contexts(program, sites)["after"].dense == ()
+    only = Coupled("globals").contexts(program, sites)["scan0/w"]
+    assert (only.gates, only.dense, only.window) == (("scale",), ("scale",), 0)
+
+
+def test_large_plates_cost_in_proportion_to_their_size():
+    def groups(n):
+        def model(y):
+            mu = numpyro.sample("mu", dist.Normal(0.0, 1.0))
+            with numpyro.plate("group", n):
+                a = numpyro.sample("a", dist.Normal(mu, 1.0))
+                b = numpyro.sample("b", dist.Normal(mu, 1.0))
+                numpyro.sample("y", dist.Normal(a + b, 1.0), obs=y)
+
+        return problem_for(model, Coupled(), (jnp.zeros(n),), {})[0]
+
+    small, large = groups(10_000), groups(40_000)
+    assert large.size < 4.1 * small.size
+    context = large.guide.contexts["b"]
+    assert context.aligned == ("a",)  # group by group
+    assert context.dense == ("mu",)
+    assert set(large.guide.contexts["a"].dropped) == {"a"}
+
+
+def test_subsampled_plates_are_coupled_group_by_group(key):
+    def model(y):
+        mu = numpyro.sample("mu", dist.Normal(0.0, 1.0))
+        with numpyro.plate("group", 6, subsample_size=2) as index:
+            a = numpyro.sample("a", dist.Normal(mu, 1.0))
+            b = numpyro.sample("b", dist.Normal(mu, 1.0))
+            numpyro.sample("y", dist.Normal(a + b, 1.0), obs=y[index])
+
+    guide = asvi.AutoASVI(model, family=Coupled())
+    loss = asvi.ELBO().loss(key, {}, model, guide, jnp.arange(6.0))
+    assert np.isfinite(loss)
+    assert guide.contexts["b"].aligned == ("a",)
+    assert guide.contexts["b"].within == 0
+
+
+def test_sites_without_noise_to_move_keep_the_convex_update(key):
+    def model():
+        numpyro.sample("a", dist.Normal(0.0, 1.0))
+        numpyro.sample("direction", dist.ProjectedNormal(jnp.array([1.0, 0.0])))
+        numpyro.sample("b", dist.Normal(0.0, 1.0))
+
+    program = Program.of(model)
+    assert noise_shape(program["direction"]) is None
+    guide = asvi.AutoASVI(model, family=Coupled())
+    assert np.isfinite(asvi.ELBO().loss(key, {}, model, guide))
+    assert guide.contexts["b"].dense == ("a",)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"context": "all"}, "choose auto, globals or none"),
+        ({"max_edges": -1}, "max_edges"),
+        ({"window": 1.5}, "window"),
+    ],
+)
+def test_settings_that_make_no_sense(settings, message):
+    with pytest.raises(FamilyError, match=message):
+        Coupled(**settings)
+
+
+# ------------------------------------------------------------------------- a start at the mode
+
+
+def elbo_at_mode(model, args, family, draws=400):
+    problem, arrays = problem_for(model, family, args, {})
+    start = problem.initial(jax.random.key(0), arrays)
+    assert can_project(problem)
+    mode = find_mode(problem, arrays, problem.params(start))
+    vector, _unit = project(problem, arrays, mode, start)
+    keys = jax.random.split(jax.random.key(1), draws)
+    found = jax.jit(jax.vmap(lambda k: problem.elbo(vector, k, arrays)))(keys)
+    return float(found.mean()), float(found.std() / draws**0.5)
+
+
+def tree(y):
+    """A linear Gaussian tree, each of its 8 leaves seen with a cousin: colliders everywhere."""
+    x = numpyro.sample("root", dist.Normal(0.0, 1.0).expand([1]).to_event(1))
+    for depth in range(3):
+        x = numpyro.sample(f"x{depth}", dist.Normal(jnp.repeat(x, 2), 1.0).to_event(1))
+    numpyro.sample("y", dist.Normal(x + x[::-1] + jnp.roll(x, 3), 0.1).to_event(1), obs=y)
+
+
+def tree_evidence(y):
+    """In closed form: y is a linear map of independent noise."""
+    links = np.zeros((15, 15))
+    for i in range(15):
+        links[i] = links[(i - 1) // 2] if i else 0
+        links[i, i] = 1.0
+    leaves = links[7:]
+    mixed = leaves + leaves[::-1] + np.roll(leaves, 3, 0)
+    covariance = mixed @ mixed.T + 0.01 * np.eye(8)
+    _sign, log_det = np.linalg.slogdet(2 * np.pi * covariance)
+    return -0.5 * (log_det + y @ np.linalg.solve(covariance, y))
+
+
+def test_a_gaussian_tree_with_colliders_is_exact_at_its_mode():
+    y = np.array([1.0, -2.0, 0.5, 3.0, 0.0, 1.0, -1.0, 2.0])
+    evidence = tree_evidence(y)
+    elbo, error = elbo_at_mode(tree, (jnp.asarray(y, jnp.float32),), Coupled())
+    assert abs(elbo - evidence) < 0.05
+    assert error < 0.02
+    convex = asvi.fit(
+        tree, jnp.asarray(y, jnp.float32), family=ConvexUpdate(), steps=3000, progress=False
+    )
+    assert evidence - convex.elbo > 1.0  # nats that the parents alone cannot hold
+
+
+def test_a_chain_is_exact_at_its_mode():
+    task = asvi.tasks.get("brownian")
+    elbo, _error = elbo_at_mode(task.model, task.args, Coupled())
+    assert abs(elbo - task.log_evidence) < 0.01
+
+
+def raw_regression(x, y):
+    b = numpyro.sample("b", dist.Normal(0.0, 10.0).expand([3]).to_event(1))
+    numpyro.sample("y", dist.Normal(x @ b, 1.0).to_event(1), obs=y)
+
+
+def test_scales_that_span_many_orders_are_fitted(float64):
+    rng = np.random.default_rng(0)
+    columns = [np.ones(60), rng.normal(2000.0, 5.0, 60), rng.normal(5e4, 1e4, 60)]
+    x = np.stack(columns, 1).astype(np.float64)
+    y = x @ np.array([3.0, -0.01, 2e-4]) + rng.normal(size=60)
+    covariance = 100 * x @ x.T + np.eye(60)
+    evidence = -0.5 * (
+        np.linalg.slogdet(2 * np.pi * covariance)[1] + y @ np.linalg.solve(covariance, y)
+    )
+    result = asvi.fit(raw_regression, x, y, progress=False, steps=3000)
+    assert result.info["start"] == "mode"
+    assert abs(result.elbo - evidence) < 0.01
+    assert result.diagnose().verdict == "good"
+
+
+def test_other_families_take_no_start_at_a_mode():
+    problem, _ = problem_for(mixed_model, MeanField(), (jnp.zeros(3),), {})
+    assert not can_project(problem)
+
+
+def test_a_lane_that_overflows_leaves_the_others_alone():
+    lanes = new_lanes(jnp.zeros((2, 3)))
+    settings = Settings(jnp.full(2, 0.1), jnp.eye(2), jnp.ones((2, 2)), jnp.zeros(()))
+    gradients = jnp.array([[1e30, 1e30, 1e30], [1.0, 2.0, 3.0]])
+    after, seen = _apply(lanes, jnp.array([1.0, 1.0]), gradients, settings)
+    assert np.isfinite(np.asarray(after.free)).all()
+    np.testing.assert_allclose(after.free[1], -0.1, rtol=1e-5)
+    assert after.skipped.tolist() == [1.0, 0.0]
+    assert np.isfinite(seen["spread"][1])
+
+
+def test_when_a_run_has_gained_enough():
+    enough = schedule._is_enough
+    assert enough([0.4, 0.005], 0.01, 0.0)
+    assert enough([0.4, 0.02], 0.01, 0.001)  # the next would gain 0.001
+    assert not enough([0.4, 0.05], 0.01, 0.001)
+    assert not enough([1.0, 2.0], 0.01, 0.0)
+    assert not enough([5.0, -0.4], 0.01, 0.001)  # a cycle that lost is no end
+    assert not enough([705.0, 49.8], 0.01, 30.0)  # however noisy the measure
