@@ -211,8 +211,8 @@ def main() -> None:
             }
         )
     print(table(rows))
-    counts = report(found)
-    print(json.dumps(counts, indent=1))
+    counts = [{"count": key, "": value} for key, value in report(found).items()]
+    print(table(counts))
     save("everyday", {"rows": rows, "counts": counts})
 
 

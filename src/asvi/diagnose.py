@@ -86,6 +86,9 @@ def diagnose(posterior: Posterior, run: Any, key: jax.Array | None = None) -> Re
     shift = {}
     for site in problem.program.latent:
         x = np.asarray(found[site.name], float).reshape(DRAWS, -1)
+        if not np.isfinite(x).all():
+            shift[site.name] = np.inf  # its draws have no mean
+            continue
         sd = np.maximum(x.std(0), 1e-12)
         shift[site.name] = float(np.mean(np.abs(mass @ x - x.mean(0)) / sd))
     # E|z| of a mean of as many draws as the weights are worth.
@@ -131,7 +134,9 @@ def _verdict(n: dict[str, Any], run: Any) -> tuple[str, str, list[str]]:
         reasons.append(f"{run.message}; its last cycle gained {gains[-1]:.2f} nat")
     if n["skipped"] > 0.05:
         reasons.append(f"{n['skipped']:.0%} of gradients were not finite")
-    if far:
+    if np.isinf(n["shift"][worst]):
+        reasons.append(f"draws of {worst!r} are infinite: its scale has run away")
+    elif far:
         reasons.append(
             f"importance weights move the mean of {worst!r} by {n['shift'][worst]:.2f} sd"
         )
@@ -184,6 +189,8 @@ def _by_site(posterior: Posterior, key: jax.Array) -> dict[str, float]:
 def _dependence(problem: Any, found: dict[str, Any]) -> float | None:
     columns = [np.asarray(found[s.name], float).reshape(DRAWS, -1) for s in problem.program.latent]
     x = np.concatenate(columns, 1)
+    if not np.isfinite(x).all():
+        return None
     x = x[:, x.std(0) > 0]
     if not 1 < x.shape[1] <= 300:
         return 0.0 if x.shape[1] <= 1 else None

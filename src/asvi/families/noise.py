@@ -34,18 +34,29 @@ from asvi.center import center
 from asvi.families.parameters import decompose
 from asvi.program import Site
 
-__all__ = ["Heard", "MovedNoise", "Standard", "noise_shape", "residual", "stand_in", "standard"]
+__all__ = [
+    "Heard",
+    "MovedNoise",
+    "Standard",
+    "is_direct",
+    "noise_shape",
+    "residual",
+    "stand_in",
+    "standard",
+]
 
 
 @dataclass(frozen=True)
 class Standard:
     """``core`` draws u, of shape batch + own event; ``loc`` and ``scale`` standardise u."""
 
-    core: Distribution
-    transform: T.Transform
+    core: Any
+    transform: Any
     loc: jax.Array
     scale: jax.Array
     mask: Any = None
+    direct: bool = False
+    """Whether ``loc`` and ``scale`` are parameters of the distribution themselves."""
 
     @property
     def event_shape(self) -> tuple[int, ...]:
@@ -87,16 +98,18 @@ def standard(dist: Distribution) -> Standard:
             _to(inner.loc, shape),
             _to(inner.scale, shape),
             inner.mask,
+            inner.direct,
         )
+    d: Any = dist
     if isinstance(dist, MultivariateNormal):
-        zero = jnp.zeros(dist.batch_shape + dist.event_shape, jnp.result_type(dist.loc))
-        affine = _Whitening(dist.loc, dist.scale_tril)
+        zero = jnp.zeros(dist.batch_shape + dist.event_shape, jnp.result_type(d.loc))
+        affine = _Whitening(d.loc, d.scale_tril)
         core = Normal(zero, jnp.ones_like(zero)).to_event(1)
         return Standard(core, affine, zero, jnp.ones_like(zero))
-    d: Any = dist
     shape = dist.batch_shape + dist.event_shape
     if hasattr(d, "loc") and hasattr(d, "scale") and dist.support is constraints.real:
-        return Standard(dist, T.IdentityTransform(), _to(d.loc, shape), _to(d.scale, shape))
+        loc, scale = _to(d.loc, shape), _to(d.scale, shape)
+        return Standard(dist, T.IdentityTransform(), loc, scale, direct=True)
     return _through_support(dist)
 
 
@@ -128,11 +141,24 @@ def noise_shape(site: Site) -> tuple[int, ...] | None:
     return site.full_batch_shape + shape[len(site.batch_shape) :]
 
 
+def is_direct(site: Site) -> bool:
+    """Whether the leaves ``loc`` and ``scale`` of a site are those of its noise."""
+    found = []
+
+    def look(prior: Distribution) -> jax.Array:
+        seen = standard(stand_in(prior))
+        found.append(seen.direct)
+        return seen.loc
+
+    jax.eval_shape(look, site.distribution)
+    return found[0]
+
+
 def _through_support(dist: Distribution) -> Standard:
     """Any other distribution: by the bijection of its support."""
     transform = biject_to(dist.support)
     core = TransformedDistribution(dist, transform.inv)
-    middle = center(dist)
+    middle: Any = center(dist)
     loc = transform.inv(middle)
     scale = jnp.ones_like(loc)
     if transform.domain.event_dim == 0 and transform.codomain.event_dim == 0:

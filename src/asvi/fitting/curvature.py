@@ -10,6 +10,7 @@ is computed in double precision where the model allows.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,7 @@ from asvi.fitting.problem import Problem
 __all__ = ["Mode", "find_mode"]
 
 STEPS = 100
+SEVERAL, OTHERS = 100, 3  # latent numbers up to which further starts are tried, and how many
 SOLVED = 1e-3  # expected gain of the next step, in nats
 
 
@@ -36,7 +38,8 @@ class Mode:
     precision: np.ndarray
     loc: np.ndarray
     scale: np.ndarray
-    log_density: float
+    log_evidence: float
+    """Laplace's estimate, by which modes are compared."""
 
 
 def find_mode(problem: Problem, arrays: list[Any], params: dict[str, Any]) -> Mode | None:
@@ -61,7 +64,7 @@ def _widened(x: Any) -> Any:
 
 
 def _climb(space: NoiseSpace, arrays: list[Any], params: dict[str, Any], double: bool):
-    """Newton's path to a mode; None where the density or its curvature is not finite."""
+    """The best of several Newton paths."""
     if double:
         arrays, params = jax.tree.map(_widened, (arrays, params))
 
@@ -83,8 +86,17 @@ def _climb(space: NoiseSpace, arrays: list[Any], params: dict[str, Any], double:
         found = [np.asarray(a, float) for a in compiled(jnp.asarray(x), arrays, params)]
         return found if all(np.isfinite(a).all() for a in found) else None
 
-    x, damping = np.zeros(space.size), 0.0
-    known = at(x)
+    starts = [np.zeros(space.size)]
+    if space.size <= SEVERAL:
+        # Posteriors of dynamics have false modes near the prior's centre.
+        starts += list(np.random.default_rng(0).normal(size=(OTHERS, space.size)))
+    found = [mode for start in starts if (mode := _path(at, start)) is not None]
+    return max(found, key=lambda mode: mode.log_evidence) if found else None
+
+
+def _path(at: Callable[[np.ndarray], list[np.ndarray] | None], start: np.ndarray) -> Mode | None:
+    """Newton's path from one start; None where the density or its curvature is not finite."""
+    x, damping, known = start, 0.0, at(start)
     if known is None:
         return None
     for _ in range(STEPS):
@@ -106,4 +118,5 @@ def _climb(space: NoiseSpace, arrays: list[Any], params: dict[str, Any], double:
     value, _, hessian, loc, scale = known
     curve, axes = np.linalg.eigh(-hessian)
     curve = np.clip(np.abs(curve), 1e-10 * np.abs(curve).max() + 1e-10, None)
-    return Mode(x, (axes * curve) @ axes.T, loc, scale, float(value))
+    evidence = float(value) - 0.5 * float(np.sum(np.log(curve / (2 * np.pi))))
+    return Mode(x, (axes * curve) @ axes.T, loc, scale, evidence)

@@ -95,7 +95,7 @@ def _advancing(problem: Problem, count: int, steps: int, draws: int) -> tuple[An
             return _apply(lanes, losses, gradients, settings)
 
         keys = jax.random.split(key, steps)
-        temperatures = jnp.linspace(*settings.temperature.T, steps)
+        temperatures = jnp.linspace(settings.temperature[:, 0], settings.temperature[:, 1], steps)
         return jax.lax.scan(step, lanes, (keys, temperatures))
 
     return ("advance", count, steps, draws), lambda: compiled

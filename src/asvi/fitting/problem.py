@@ -219,6 +219,10 @@ class _Ahead:
         except TypeError:  # other types than those foreseen
             return self.jitted(*inputs)
 
+    def _cache_size(self) -> int:
+        """Programs that were compiled besides the one foreseen."""
+        return self.jitted._cache_size()
+
 
 def _options() -> dict[str, Any] | None:
     """On CPUs the compiler's last level of optimising costs a third more time and gains nothing."""

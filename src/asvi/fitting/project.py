@@ -21,7 +21,7 @@ from jax.flatten_util import ravel_pytree
 from numpyro import handlers
 
 from asvi.families import ConvexUpdate
-from asvi.families.noise import Heard
+from asvi.families.noise import Heard, is_direct, noise_shape
 from asvi.fitting.curvature import Mode
 from asvi.fitting.noise_space import NoiseSpace
 from asvi.fitting.problem import Problem
@@ -41,12 +41,11 @@ def can_project(problem: Problem) -> bool:
     if not isinstance(guide, AutoASVI):
         return False
     for site in map(problem.program.with_parents, problem.program.latent):
-        declared = guide._declared[site.address]
         if not isinstance(guide._family_of[site.address], ConvexUpdate):
             return False
-        if not {"loc/data_term", "scale/data_term"} <= set(declared):
-            return False
-        if site.parents and "coupling/offset" not in declared:
+        if "coupling/offset" in guide._declared[site.address]:
+            continue
+        if site.parents or noise_shape(site) is None or not is_direct(site):
             return False
     return True
 
@@ -54,56 +53,85 @@ def can_project(problem: Problem) -> bool:
 def project(
     problem: Problem, arrays: list[Any], mode: Mode, start: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Parameters as a flat vector, and the unit of a step in each."""
+    """Parameters as a flat vector, and the unit of a step in each.
+
+    A site without parents whose location and scale are parameters takes the mode in these. The
+    others keep their prior (scaled down, where they have a scale) and take it as offset, stretch
+    and frame of their noise.
+    """
     space = NoiseSpace(problem)
     guide: Any = problem.guide
+    sites = [problem.program.with_parents(site) for site in problem.program.latent]
+    direct = {site.address for site in sites if is_direct(site)}
+    located = {s.address for s in sites if s.address in direct and not s.parents}
     heard = _wiring(problem, space, arrays)
     factor = _factor(mode.precision, _listeners(space, heard))
-    sites = [problem.program.with_parents(site) for site in problem.program.latent]
     where = {a: np.asarray(i) for a, i in space.numbers().items()}
-    middle, offset = _centre(factor, mode.numbers, sites, where)
+    own = np.diag(factor)
+    # What scales a number's noise: its site's scale, or a stretch of the noise itself.
+    scaled = np.zeros(space.size, bool)
+    for address in direct:
+        scaled[where[address]] = True
+    scales, stretches = np.where(scaled, own, 1.0), np.where(scaled, 1.0, own)
+    moved = [np.ravel(where[s.address]) for s in sites if s.address not in located]
+    middle, offset = _centre(factor, mode.numbers, np.concatenate([*moved, []]).astype(int))
+    frame = factor / scales[:, None] / stretches
     params = {k: np.array(v, float) for k, v in problem.params(start).items()}
     unit = {k: np.asarray(v, float) for k, v in problem.unravel(named_units(problem)).items()}
     for site in sites:
         index, prefix = where[site.address], guide.parameter_name(site, "")
         declared = guide._declared[site.address]
-        own, loc, scale = np.diag(factor)[index], mode.loc[index], mode.scale[index]
-        reach = np.ones_like(own)  # how much more than its own noise a number's scale multiplies
+        loc, scale = mode.loc[index], mode.scale[index]
+        reach = np.ones(index.shape)  # how much more than its own noise a site's scale multiplies
         for kind in ("dense", "aligned", "window", "within"):
             if f"frame/{kind}" in declared:
                 rows = heard[f"{site.address}|{kind}"]
-                weights = factor[index[..., None], np.maximum(rows, 0)] / own[..., None]
-                weights = np.where(rows >= 0, weights, 0.0)
+                weights = np.where(rows >= 0, frame[index[..., None], np.maximum(rows, 0)], 0.0)
                 params[prefix + f"frame/{kind}"] = weights
                 reach = reach + np.sum(weights**2, -1)
-        if site.parents:
-            values = _in_the_noise(own, scale)
-            values["coupling/offset"] = offset[index]
+        values: dict[str, Any] = {}
+        if site.address in located:
+            values |= _free(loc + scale * middle[index], scale * own[index], loc, scale)
         else:
-            values = _free(loc + scale * middle[index], scale * own, loc, scale)
-            if "coupling/offset" in declared:  # offset, stretch and weights say it all
-                for name in declared:
-                    if not name.startswith("coupling/") and name != "scale/data_term_coupling":
-                        unit[prefix + name] = 0.0 * unit[prefix + name]
-            else:
-                unit[prefix + "loc/data_term"] = scale * own
-        for name in ("scale/prior_weight", "scale/data_term"):
-            for steered, wide in ((name, reach), (f"{name}_coupling", reach[..., None])):
-                if prefix + steered in unit:
-                    unit[prefix + steered] = unit[prefix + steered] * wide**-0.5
+            values["coupling/offset"] = (offset * stretches)[index]
+            values["coupling/stretch"] = np.log(stretches)[index]
+            if site.address in direct:
+                values |= _in_the_noise(own[index], scale)
         for name, value in values.items():
             if prefix + name in params:
                 params[prefix + name] = np.broadcast_to(value, params[prefix + name].shape)
+        if "coupling/offset" not in declared:
+            unit[prefix + "loc/data_term"] = scale * own[index]
+        else:
+            _slow_down(unit, prefix, site.address in located, list(declared), reach)
     return _flat(problem, params), _in_order(problem, unit)
 
 
-def _centre(factor, numbers, sites, where) -> tuple[np.ndarray, np.ndarray]:
-    """Where sites without parents lie, and the offset of the noise of those with parents."""
-    inner = np.concatenate([np.ravel(where[s.address]) for s in sites if s.parents] or [[]])
-    inner = inner.astype(int)
+def _slow_down(
+    unit: dict[str, np.ndarray], prefix: str, held: bool, names: list[str], reach: np.ndarray
+) -> None:
+    """Units of a site's own leaves, which multiply all that it hears.
+
+    A location and scale that took the mode are held: offset, stretch and weights say all but how
+    the scale follows other sites.
+    """
+    for name in names:
+        if name.startswith(("coupling/", "frame/")):
+            continue
+        if held and name != "scale/data_term_coupling":
+            unit[prefix + name] = 0.0 * unit[prefix + name]
+        elif name.startswith("scale/") and unit[prefix + name].shape[: reach.ndim] == reach.shape:
+            wide = reach[..., None] if name.endswith("_coupling") else reach
+            unit[prefix + name] = unit[prefix + name] * wide**-0.5
+        elif "loc/" not in name:
+            unit[prefix + name] = unit[prefix + name] / np.sqrt(reach.max())
+
+
+def _centre(factor: np.ndarray, numbers: np.ndarray, moved: np.ndarray):
+    """Where sites with a location of their own lie, and the offset of the noise of the others."""
     offset = np.zeros_like(numbers)
-    if len(inner):
-        offset[inner] = np.linalg.solve(factor[np.ix_(inner, inner)], numbers[inner])
+    if len(moved):
+        offset[moved] = np.linalg.solve(factor[np.ix_(moved, moved)], numbers[moved])
     return numbers - factor @ offset, offset
 
 
@@ -190,6 +218,8 @@ class _Wiring(SurrogateReading):
         if address not in self.sites or context is None:
             return
         index = self._index(address)
+        if not context.frame:
+            return  # no weights to write a curvature into
         for name, noise in self._heard(context).items():
             if name == "gates":
                 continue
