@@ -36,6 +36,7 @@ bench: setup
 	$(BIN)/python -m benchmarks.foundation
 	$(BIN)/python -m benchmarks.fit_tasks
 	$(BIN)/python -m benchmarks.verdicts
+	$(BIN)/python -m benchmarks.everyday.fits
 
 docs: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"

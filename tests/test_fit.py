@@ -254,7 +254,7 @@ import os, signal, sys
 import jax, numpy as np
 sys.path.insert(0, {tests!r})
 import asvi
-from test_fit import X, Y, groups_model
+from test_fit import QUICK, X, Y, groups_model
 from asvi.fitting import checkpoint, run
 checkpoint.SECONDS_BETWEEN = 0.0
 step, calls = run.step_chunk, []
@@ -264,8 +264,8 @@ def stopping(*args):
         os.kill(os.getpid(), signal.SIGKILL)
     return step(*args)
 run.step_chunk = stopping
-asvi.fit(groups_model, X, y=Y, key=jax.random.key(5), steps=2500, progress=False,
-         checkpoint={path!r})
+asvi.fit(groups_model, X, y=Y, key=jax.random.key(5), checkpoint={path!r},
+         **{{**QUICK, "steps": 2500}})
 """
 
 
@@ -274,12 +274,14 @@ def test_a_killed_run_goes_on_to_the_same_result(tmp_path):
     program = PROGRAM.format(tests=os.path.dirname(__file__), path=path)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
-    whole = asvi.fit(groups_model, X, y=Y, key=jax.random.key(5), steps=2500, progress=False)
-    resumed = asvi.resume(path, groups_model, X, y=Y, progress=False)
+    settings = {**QUICK, "steps": 2500}
+    whole = asvi.fit(groups_model, X, y=Y, key=jax.random.key(5), **settings)
+    again = {"progress": False, "family": QUICK["family"]}
+    resumed = asvi.resume(path, groups_model, X, y=Y, **again)
     assert resumed.elbo == whole.elbo
     assert all(np.array_equal(resumed.params[k], whole.params[k]) for k in whole.params)
     with pytest.raises(AsviError, match=r"belongs to another run: data(?s:.*)left untouched"):
-        asvi.resume(path, groups_model, X, y=Y + 1, progress=False)
+        asvi.resume(path, groups_model, X, y=Y + 1, **again)
 
 
 # ---------------------------------------------------------------------------------------- files
