@@ -69,7 +69,7 @@ def _climb(space: NoiseSpace, arrays: list[Any], params: dict[str, Any], double:
         arrays, params = jax.tree.map(_widened, (arrays, params))
 
     def run(vector, arrays, params):
-        seen = space.run(vector, params, arrays, centred=False)
+        seen = space.run(vector, params, arrays)
         return seen["log_density"], seen
 
     def slope_of(vector, arrays, params):

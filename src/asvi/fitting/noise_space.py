@@ -1,9 +1,7 @@
-"""Takes a problem; gives the model's density as a function of its latent numbers, unconstrained.
+"""Takes a problem; gives the model's density as a function of its noise.
 
-Two coordinates serve. In the *centred* one a number is the site's own value, mapped to the real
-line; in the *noise* it is where in its prior conditional the value lies, :math:`x = T(m + s z)`
-with m and s at the parents' values. Hierarchies with little data and chains are nearly Gaussian
-in the noise; where the data are strong, in the values.
+A number says where in its prior conditional a value lies, :math:`x = T(m + s z)` with m and s at
+the parents' values. Chains, and hierarchies with little data, are nearly Gaussian in z.
 """
 
 from __future__ import annotations
@@ -60,12 +58,10 @@ class NoiseSpace:
         """The index of every latent number in the vector, in the sites' shapes."""
         return self.split(jnp.arange(self.size))
 
-    def run(
-        self, vector: jax.Array, params: dict[str, Any], arrays: list[Any], centred: bool
-    ) -> dict[str, Any]:
-        """The model at these numbers: log density, and each site's value, location and scale."""
+    def run(self, vector: jax.Array, params: dict[str, Any], arrays: list[Any]) -> dict[str, Any]:
+        """The model at these numbers: log density, and each number's location and scale."""
         args, kwargs = self.problem.arguments(arrays)
-        reading = _Given(self.split(vector), centred, set(self.sites))
+        reading = _Given(self.split(vector), set(self.sites))
 
         def parameters(msg):
             return params.get(msg["name"]) if msg["type"] in ("param", "mutable") else None
@@ -93,9 +89,9 @@ class NoiseSpace:
 class _Given(Interpretation):
     """The model, its latent values made from given numbers."""
 
-    def __init__(self, numbers: dict[str, jax.Array], centred: bool, latent: set[str]):
+    def __init__(self, numbers: dict[str, jax.Array], latent: set[str]):
         super().__init__()
-        self.given, self.centred, self.latent = numbers, centred, latent
+        self.given, self.latent = numbers, latent
 
     def thread(self, path: tuple[str, ...], length: int, reverse: bool) -> dict[str, jax.Array]:
         inside = "/".join(path) + "/"
@@ -108,14 +104,11 @@ class _Given(Interpretation):
             return
         given = self.given if self.frame.is_root else self.frame.threaded
         prior = standard(stand_in(msg["fn"]))
-        number = given[address]
-        u = number if self.centred else prior.loc + prior.scale * number
+        u = prior.loc + prior.scale * given[address]
         value = prior.transform(u)
-        slope = jnp.zeros(())
+        slope = jnp.sum(jnp.log(prior.scale))
         if not isinstance(prior.transform, T.IdentityTransform):
-            slope = jnp.sum(prior.transform.log_abs_det_jacobian(u, value))
-        if not self.centred:
-            slope = slope + jnp.sum(jnp.log(prior.scale))
+            slope = slope + jnp.sum(prior.transform.log_abs_det_jacobian(u, value))
         msg["value"] = value
         extras = self.frame.extras
         extras[f"slope|{address}"] = slope
