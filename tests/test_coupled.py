@@ -348,3 +348,24 @@ def test_when_a_run_has_gained_enough():
     assert not enough([1.0, 2.0], 0.01, 0.0)
     assert not enough([5.0, -0.4], 0.01, 0.001)  # a cycle that lost is no end
     assert not enough([705.0, 49.8], 0.01, 30.0)  # however noisy the measure
+
+
+def test_a_coupled_fit_is_saved_loaded_and_explained(tmp_path):
+    def model(y):
+        a = numpyro.sample("a", dist.Normal(0.0, 1.0))
+        b = numpyro.sample("b", dist.HalfNormal(1.0))
+        numpyro.sample("y", dist.Normal(a + b, 0.5), obs=y)
+
+    result = asvi.fit(model, 1.0, progress=False, steps=500)  # the default family
+    result.save(tmp_path / "fit.asvi")
+    again = asvi.load(tmp_path / "fit.asvi", model)
+    draws, same = (r.posterior.sample(jax.random.key(1), (50,)) for r in (result, again))
+    for site, values in draws.items():
+        np.testing.assert_array_equal(values, same[site])
+    latent = {site.name: draws[site.name] for site in result.problem.program.latent}
+    drawn, log_q = result.posterior._draw(jax.random.key(2), (20,))
+    found = result.posterior.log_prob({name: drawn[name] for name in latent})
+    np.testing.assert_allclose(found, log_q, rtol=1e-3, atol=1e-2)
+    explanation = result.explain()
+    assert {row.family for row in explanation.rows} == {"Coupled"}
+    assert explanation.missed == ()

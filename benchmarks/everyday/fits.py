@@ -133,7 +133,10 @@ def report(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
     right = [row for row in fits if is_right(row)]
     wrong = [row for row in fits if not is_right(row)]
     off = [row for row in fits if row["mean_error"] > 0.3]
-    flagged = [row for row in wrong if row["verdict"] != "good"]
+
+    def called(rows: list[dict[str, Any]], verdict: str) -> str:
+        return f"{sum(row['verdict'] == verdict for row in rows)} of {len(rows)}"
+
     return (
         {
             "models": len(found),
@@ -142,11 +145,11 @@ def report(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
             "models right with every key": sum(
                 all(map(is_right, one["asvi"])) for one in found.values()
             ),
-            "wrong and flagged": f"{len(flagged)} of {len(wrong)}",
-            "off by 0.3 sd, flagged": f"{sum(r['verdict'] != 'good' for r in off)} of {len(off)}",
-            "right but called not trustworthy": sum(
-                r["verdict"] == "not trustworthy" for r in right
-            ),
+            "wrong, called not trustworthy": called(wrong, "not trustworthy"),
+            "wrong, called usable with resampling": called(wrong, "usable with resampling"),
+            "wrong, called good": called(wrong, "good"),
+            "off by more than 0.3 sd, called not trustworthy": called(off, "not trustworthy"),
+            "right, called not trustworthy": called(right, "not trustworthy"),
         }
         | {f"{kind} right": sum(is_right(one[kind]) for one in found.values()) for kind in GUIDES}
         | {

@@ -346,6 +346,7 @@ class MovedNoise(Distribution):
 
     @property
     def mean(self) -> jax.Array:
+        # NumPyro's way to say that moments are not known: T is not linear.
         raise NotImplementedError
 
     variance = mean
