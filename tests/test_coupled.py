@@ -15,10 +15,9 @@ from asvi.errors import FamilyError
 from asvi.families import ConvexUpdate, Coupled, MeanField
 from asvi.families.noise import MovedNoise, noise_shape, standard
 from asvi.fitting import schedule
-from asvi.fitting.curvature import find_mode
 from asvi.fitting.lanes import Settings, _apply, new_lanes
 from asvi.fitting.problem import problem_for
-from asvi.fitting.project import can_project, project
+from asvi.fitting.project import can_project
 from asvi.objective import log_density, trace_of
 from asvi.program import Program
 
@@ -251,15 +250,16 @@ def test_settings_that_make_no_sense(settings, message):
         Coupled(**settings)
 
 
-# ------------------------------------------------------------------------- a start at the mode
+# --------------------------------------------------------------- a start at the nearest Gaussian
 
 
-def elbo_at_mode(model, args, family, draws=400):
+def elbo_at_start(model, args, family, draws=400):
     problem, arrays = problem_for(model, family, args, {})
     start = problem.initial(jax.random.key(0), arrays)
     assert can_project(problem)
-    mode = find_mode(problem, arrays, problem.params(start))
-    vector, _unit = project(problem, arrays, mode, start)
+    found = schedule.gaussian_start(problem, arrays, start, jax.random.key(2), schedule.Plan())
+    assert found is not None
+    vector, _unit = found
     keys = jax.random.split(jax.random.key(1), draws)
     found = jax.jit(jax.vmap(lambda k: problem.elbo(vector, k, arrays)))(keys)
     return float(found.mean()), float(found.std() / draws**0.5)
@@ -286,10 +286,10 @@ def tree_evidence(y):
     return -0.5 * (log_det + y @ np.linalg.solve(covariance, y))
 
 
-def test_a_gaussian_tree_with_colliders_is_exact_at_its_mode():
+def test_a_gaussian_tree_with_colliders_is_exact_at_its_start():
     y = np.array([1.0, -2.0, 0.5, 3.0, 0.0, 1.0, -1.0, 2.0])
     evidence = tree_evidence(y)
-    elbo, error = elbo_at_mode(tree, (jnp.asarray(y, jnp.float32),), Coupled())
+    elbo, error = elbo_at_start(tree, (jnp.asarray(y, jnp.float32),), Coupled())
     assert abs(elbo - evidence) < 0.05
     assert error < 0.02
     convex = asvi.fit(
@@ -298,9 +298,9 @@ def test_a_gaussian_tree_with_colliders_is_exact_at_its_mode():
     assert evidence - convex.elbo > 1.0  # nats that the parents alone cannot hold
 
 
-def test_a_chain_is_exact_at_its_mode():
+def test_a_chain_is_exact_at_its_start():
     task = asvi.tasks.get("brownian")
-    elbo, _error = elbo_at_mode(task.model, task.args, Coupled())
+    elbo, _error = elbo_at_start(task.model, task.args, Coupled())
     assert abs(elbo - task.log_evidence) < 0.01
 
 
@@ -319,12 +319,12 @@ def test_scales_that_span_many_orders_are_fitted(float64):
         np.linalg.slogdet(2 * np.pi * covariance)[1] + y @ np.linalg.solve(covariance, y)
     )
     result = asvi.fit(raw_regression, x, y, progress=False, steps=3000)
-    assert result.info["start"] == "mode"
+    assert result.info["start"] == "gaussian"
     assert abs(result.elbo - evidence) < 0.01
     assert result.diagnose().verdict == "good"
 
 
-def test_other_families_take_no_start_at_a_mode():
+def test_other_families_take_no_such_start():
     problem, _ = problem_for(mixed_model, MeanField(), (jnp.zeros(3),), {})
     assert not can_project(problem)
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import optax
 import pytest
 from numpyro.infer import MCMC, NUTS
 
@@ -93,6 +94,43 @@ def test_new_data_of_the_same_shape_compile_nothing():
     assert len(_KEPT) == compiled
     assert {name: f._cache_size() for name, f in problem.compiled.items()} == sizes
     assert abs(again.posterior.mean()["mu"] - exact_normal(Y.astype(float) + 1)[0]) < 0.1
+
+
+def test_an_optimiser_of_the_users_own():
+    class Counting:
+        """Plain gradient descent that knows how often it was traced."""
+
+        traced = 0
+
+        def init(self, params):
+            return optax.EmptyState()
+
+        def update(self, gradient, state, params=None):
+            Counting.traced += 1
+            return -0.01 * gradient, state
+
+    result = asvi.fit(normal_model, Y, optimizer=Counting(), **QUICK)
+    assert Counting.traced > 0
+    ours = asvi.fit(normal_model, Y, **QUICK)
+    assert abs(result.elbo - ours.elbo) < 0.05
+    with pytest.raises(AsviError, match="optax optimiser"):
+        asvi.fit(normal_model, Y, optimizer="adam", **QUICK)
+
+
+def test_a_checkpoint_of_another_optimiser_is_refused(tmp_path):
+    path = tmp_path / "run.ckpt"
+    settings = {**QUICK, "steps": 500}
+    asvi.fit(normal_model, Y, checkpoint=path, optimizer=optax.sgd(0.01), **settings)
+    with pytest.raises(AsviError, match="optimizer"):
+        asvi.resume(path, normal_model, Y, progress=False)
+
+
+@pytest.mark.parametrize("restarts", [1, 2, 3])
+def test_few_restarts(restarts):
+    result = asvi.fit(groups_model, X, y=Y, restarts=restarts, steps=4000, progress=False)
+    assert np.isfinite(result.elbo)
+    assert result.info["lanes"] == restarts
+    assert result.diagnose().verdict != "not trustworthy"
 
 
 def test_a_model_whose_python_looks_at_the_data():

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+import optax
 
 from asvi import inference_data, stored
 from asvi.diagnose import Report, diagnose
+from asvi.errors import AsviError
 from asvi.explain import Explanation, explain
 from asvi.families import Coupled, Family, WholeFamily
 from asvi.fitting import checkpoint as checkpoints
@@ -114,6 +116,7 @@ def fit(
     draws: int | None = None,
     steps: int | None = None,
     restarts: int | None = None,
+    optimizer: optax.GradientTransformation | None = None,
     tolerance: float | None = None,
     progress: bool = True,
     checkpoint: str | Path | None = None,
@@ -129,6 +132,10 @@ def fit(
     :param draws: draws per step and lane (default 2; lanes pool theirs after the race).
     :param steps: the most steps that may be taken (default 24,000).
     :param restarts: lanes, that is, starts that race (default 8).
+    :param optimizer: an optax optimiser in place of Adam with a race over learning rates. It works
+        on parameters in natural units (a location in standard deviations of its site); its steps
+        are still faded out along a cosine in each cycle. Give the same object again to use the same
+        compiled program.
     :param tolerance: gain in ELBO, in nats, that is not worth another cycle (default 0.01).
     :param progress: show a line of progress.
     :param checkpoint: a file that the run is saved to as it goes; after a kill, the same call, or
@@ -147,6 +154,7 @@ def fit(
     chosen = {"draws": draws, "max_steps": steps, "lanes": restarts, "tolerance": tolerance}
     plan = Plan(**{name: value for name, value in chosen.items() if value is not None})
     check_plan(plan)
+    plan = _with_optimizer(plan, optimizer)
     if checkpoint is not None:
         checkpoints.check_writable(checkpoint)
     family = Coupled() if family is None else family
@@ -159,15 +167,18 @@ def resume(
     model: Callable,
     *args: Any,
     family: Family | WholeFamily | Mapping[str, Family] | None = None,
+    optimizer: optax.GradientTransformation | None = None,
     progress: bool = True,
     **kwargs: Any,
 ) -> Fit:
     """Go on with the run that ``fit(..., checkpoint=path)`` began, to the result it would have had.
 
-    The data are not in the file: give the same model and data again.
+    The data are not in the file: give the same model and data again, and what else was given to
+    :func:`fit` of family and optimiser.
     """
     begun = time.monotonic()
     key, plan = checkpoints.header(path)
+    plan = _with_optimizer(plan, optimizer)
     family = Coupled() if family is None else family
     problem, arrays = problem_for(model, family, args, kwargs)
     found = run(problem, arrays, key, plan, progress, path, begun, must_exist=True)
@@ -183,6 +194,18 @@ def load(path: str | Path, model: Callable) -> Fit:
     result = _as_fit(found, problem, arrays, has_data=False)
     result.told = about["diagnosis"]
     return result
+
+
+def _with_optimizer(plan: Plan, optimizer: Any) -> Plan:
+    """The plan with a user's optimiser, whose learning rate is its own affair."""
+    if optimizer is None:
+        return plan
+    if not (callable(getattr(optimizer, "init", None)) and hasattr(optimizer, "update")):
+        raise AsviError(
+            f"optimizer must be an optax optimiser, got {type(optimizer).__name__}.\n"
+            "Write instead:\n    asvi.fit(model, y, optimizer=optax.adamw(1e-2))"
+        )
+    return replace(plan, optimizer=optimizer, rates=(1.0,), gaussian_rates=(1.0,))
 
 
 def _as_fit(found: Run, problem: Problem, arrays: list[Any], has_data: bool = True) -> Fit:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ __all__ = ["check_writable", "header", "load", "save"]
 
 KIND = "an asvi checkpoint"
 SECONDS_BETWEEN = 2.0
+_INNER = "optimizer_"
 _last: dict[str, float] = {}
 
 
@@ -34,13 +34,15 @@ def save(
     _last[str(path)] = now
     about = {
         "kind": KIND,
-        "plan": asdict(plan),
+        "plan": plan.numbers(),
         "key": np.asarray(jax.random.key_data(key)).tolist(),
-        "problem": _fingerprint(problem, arrays),
+        "problem": _fingerprint(problem, arrays, plan),
         "state": state.numbers(),
     }
     best = {} if state.best is None else {"best": state.best}
-    write_file(path, about, {**state.lanes._asdict(), **best})
+    lanes = state.lanes._asdict()
+    inner = {f"{_INNER}{i}": x for i, x in enumerate(jax.tree.leaves(lanes.pop("inner")))}
+    write_file(path, about, {**lanes, **inner, **best})
 
 
 def header(path: str | Path) -> tuple[jax.Array, Plan]:
@@ -48,7 +50,7 @@ def header(path: str | Path) -> tuple[jax.Array, Plan]:
     about, _ = read_file(path, KIND)
     plan = about["plan"]
     key = jax.random.wrap_key_data(jnp.asarray(about["key"], jnp.uint32))
-    return key, Plan(**{**plan, "rates": tuple(plan["rates"])})
+    return key, Plan(**{k: tuple(v) if isinstance(v, list) else v for k, v in plan.items()})
 
 
 def load(
@@ -58,23 +60,32 @@ def load(
     if not Path(path).exists():
         return None
     about, stored = read_file(path, KIND)
-    wanted = _fingerprint(problem, arrays)
+    wanted = _fingerprint(problem, arrays, plan)
     differs = [name for name, value in wanted.items() if about["problem"].get(name) != value]
     if np.asarray(jax.random.key_data(key)).tolist() != about["key"]:
         differs.append("key")
-    settings = {**asdict(plan), "rates": list(plan.rates)}
-    differs += [name for name, value in settings.items() if about["plan"].get(name) != value]
+    for name, value in plan.numbers().items():
+        if about["plan"].get(name) != (list(value) if isinstance(value, tuple) else value):
+            differs.append(name)
     if differs:
         raise AsviError(
             f"The checkpoint {path} belongs to another run: {', '.join(differs)} differ. It was "
             "left untouched.\nGive the same model, data, key and settings, or another file."
         )
-    lanes = Lanes(**{name: jnp.asarray(stored[name]) for name in Lanes._fields})
+    structure = jax.tree.structure(plan.optimizer.init(jnp.zeros(1)))
+    inner = [jnp.asarray(stored[f"{_INNER}{i}"]) for i in range(structure.num_leaves)]
+    rest = {name: jnp.asarray(stored[name]) for name in Lanes._fields if name != "inner"}
+    lanes = Lanes(**rest, inner=jax.tree.unflatten(structure, inner))
     best = jnp.asarray(stored["best"]) if "best" in stored else None
     return State(lanes=lanes, best=best, **about["state"])
 
 
-def _fingerprint(problem: Problem, arrays: list) -> dict[str, Any]:
+def _fingerprint(problem: Problem, arrays: list, plan: Plan) -> dict[str, Any]:
     sites = [f"{s.address}:{type(s.distribution).__name__}{s.shape}" for s in problem.program.sites]
     sums = [float(np.sum(np.abs(np.nan_to_num(np.asarray(a, float))))) for a in arrays]
-    return {"sites": sites, "parameters": int(problem.size), "data": sums}
+    return {
+        "sites": sites,
+        "parameters": int(problem.size),
+        "data": sums,
+        "optimizer": str(jax.tree.structure(plan.optimizer.init(jnp.zeros(1)))),
+    }

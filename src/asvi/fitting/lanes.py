@@ -12,12 +12,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from asvi.fitting.problem import Problem
 
-__all__ = ["Lanes", "Settings", "advance", "advance_soon", "evaluate", "new_lanes"]
+__all__ = ["ADAM", "Lanes", "Settings", "advance", "advance_soon", "evaluate", "new_lanes"]
 
-BETA_1, BETA_2 = 0.9, 0.999
+#: One object, so that programs compiled for it are found again.
+ADAM = optax.chain(optax.scale_by_adam(), optax.scale(-1.0))
 CLIP = 10.0
 
 
@@ -25,9 +27,7 @@ class Lanes(NamedTuple):
     """State of all lanes; every array has the lanes as its first axis."""
 
     free: jax.Array  # (lanes, parameters)
-    first: jax.Array  # Adam's moving mean of the gradient
-    second: jax.Array  # and of its square
-    count: jax.Array  # (lanes,) steps taken
+    inner: Any  # the optimiser's own state
     norm: jax.Array  # (lanes,) moving size of one lane's gradient, for clipping
     average: jax.Array  # (lanes, parameters) mean of the iterates since `averaged` was 0
     averaged: jax.Array  # (lanes,)
@@ -41,14 +41,19 @@ class Settings(NamedTuple):
     rates: jax.Array  # (lanes,) learning rates
     pool: jax.Array  # (lanes, lanes) how gradients are averaged over lanes; rows sum to 1
     temperature: jax.Array  # (lanes, 2) of the data, at the chunk's first and last step
-    score_share: jax.Array  # () 0 for path gradients, 1 for plain ones
+    score_share: jax.Array  # (lanes,) 0 for path gradients, 1 for plain ones
 
 
-def new_lanes(free: jax.Array, unit: jax.Array | None = None) -> Lanes:
+def new_lanes(
+    free: jax.Array,
+    unit: jax.Array | None = None,
+    optimizer: optax.GradientTransformation = ADAM,
+) -> Lanes:
     """Lanes at their start: ``free`` is (lanes, parameters)."""
-    zero, flag = jnp.zeros_like(free), jnp.zeros(len(free), free.dtype)
+    flag = jnp.zeros(len(free), free.dtype)
     unit = jnp.ones_like(free) if unit is None else jnp.broadcast_to(unit, free.shape)
-    return Lanes(free, zero, zero, flag, flag, free, flag, flag, unit)
+    inner = jax.vmap(optimizer.init)(free)
+    return Lanes(free, inner, flag, free, flag, flag, unit)
 
 
 def advance(
@@ -60,51 +65,75 @@ def advance(
     *,
     steps: int,
     draws: int,
+    optimizer: optax.GradientTransformation = ADAM,
 ) -> tuple[Lanes, dict[str, jax.Array]]:
-    """``steps`` steps of Adam in every lane; gives the lanes and, per step, losses and noise."""
-    name, make = _advancing(problem, len(lanes.free), steps, draws)
+    """``steps`` steps in every lane; gives the lanes and, per step, losses and noise."""
+    name, make = _advancing(problem, len(lanes.free), steps, draws, optimizer)
     return problem.jit(name, make)(lanes, arrays, key, settings)
 
 
-def advance_soon(problem: Problem, arrays: list, count: int, *, steps: int, draws: int) -> None:
+def advance_soon(
+    problem: Problem,
+    arrays: list,
+    count: int,
+    *,
+    steps: int,
+    draws: int,
+    optimizer: optax.GradientTransformation = ADAM,
+) -> None:
     """Let :func:`advance` be compiled for ``count`` lanes, beside what else goes on."""
-    name, make = _advancing(problem, count, steps, draws)
+    name, make = _advancing(problem, count, steps, draws, optimizer)
     dtype = problem.dtype
-    lanes = new_lanes(jnp.zeros((count, problem.size), dtype))
+    lanes = new_lanes(jnp.zeros((count, problem.size), dtype), optimizer=optimizer)
     settings = Settings(
         jnp.zeros(count, dtype),
         jnp.zeros((count, count), dtype),
         jnp.ones((count, 2), dtype),
-        jnp.zeros((), dtype),
+        jnp.zeros(count, dtype),
     )
     problem.compile_ahead(name, make, lanes, arrays, jax.random.key(0), settings)
 
 
-def _advancing(problem: Problem, count: int, steps: int, draws: int) -> tuple[Any, Callable]:
+def _advancing(
+    problem: Problem,
+    count: int,
+    steps: int,
+    draws: int,
+    optimizer: optax.GradientTransformation,
+) -> tuple[Any, Callable]:
     def compiled(lanes: Lanes, arrays: list, key: jax.Array, settings: Settings):
-        def loss(free, key, temperature):
+        def loss(free, key, temperature, score_share):
             def one(key):
-                return problem.elbo(free, key, arrays, temperature, settings.score_share)
+                return problem.elbo(free, key, arrays, temperature, score_share)
 
             return -jnp.mean(jax.vmap(one)(jax.random.split(key, draws)))
 
         def step(lanes: Lanes, inputs):
             key, temperature = inputs
             keys = jax.random.split(key, count)
-            losses, gradients = jax.vmap(jax.value_and_grad(loss))(lanes.free, keys, temperature)
-            return _apply(lanes, losses, gradients, settings)
+            losses, gradients = jax.vmap(jax.value_and_grad(loss))(
+                lanes.free, keys, temperature, settings.score_share
+            )
+            return _apply(lanes, losses, gradients, settings, optimizer)
 
         keys = jax.random.split(key, steps)
         temperatures = jnp.linspace(settings.temperature[:, 0], settings.temperature[:, 1], steps)
         return jax.lax.scan(step, lanes, (keys, temperatures))
 
-    return ("advance", count, steps, draws), lambda: compiled
+    return ("advance", count, steps, draws, optimizer), lambda: compiled
 
 
-def _apply(lanes: Lanes, losses: jax.Array, gradients: jax.Array, settings: Settings):
+def _apply(
+    lanes: Lanes,
+    losses: jax.Array,
+    gradients: jax.Array,
+    settings: Settings,
+    optimizer: optax.GradientTransformation = ADAM,
+):
     # A gradient whose square overflows counts as infinite: it would reach the other lanes' sums.
     fine = jnp.isfinite(losses) & jnp.isfinite(jnp.sum(gradients**2, -1))
-    gradients = jnp.where(fine[:, None], gradients, 0.0)
+    # In natural units; see `units.py`.
+    gradients = jnp.where(fine[:, None], gradients, 0.0) * lanes.unit
     # Heavy-tailed gradients (a scale drawn near 0) are cut to a multiple of their usual size: one
     # of them would fill Adam's memory of squares for a thousand steps.
     size = jnp.linalg.norm(gradients, axis=-1)
@@ -121,24 +150,19 @@ def _apply(lanes: Lanes, losses: jax.Array, gradients: jax.Array, settings: Sett
     pooled = share @ gradients
     spread = share @ gradients**2 - pooled**2  # variance over the lanes of a pool
 
-    first = BETA_1 * lanes.first + (1 - BETA_1) * pooled
-    second = BETA_2 * lanes.second + (1 - BETA_2) * pooled**2
-    count = lanes.count + 1
-    unbiased_first = first / (1 - BETA_1**count)[:, None]
-    unbiased_second = second / (1 - BETA_2**count)[:, None]
-    change = unbiased_first / (jnp.sqrt(unbiased_second) + 1e-8)
-    free = lanes.free - settings.rates[:, None] * lanes.unit * change
+    change, inner = jax.vmap(optimizer.update)(pooled, lanes.inner, lanes.free)
+    free = lanes.free + settings.rates[:, None] * lanes.unit * change
     averaged = lanes.averaged + 1
     average = lanes.average + (free - lanes.average) / averaged[:, None]
 
-    # Gradient noise: the variance of one lane's gradient in units of Adam's squares.
-    noise = jnp.sum(spread / (unbiased_second + 1e-12), -1)
-    new = Lanes(free, first, second, count, norm, average, averaged, lanes.skipped, lanes.unit)
+    spread = jnp.sum(spread, -1)
+    noise = spread / (jnp.sum(pooled**2, -1) + 1e-12)  # of one lane's gradient, to the pooled one
+    new = Lanes(free, inner, norm, average, averaged, lanes.skipped, lanes.unit)
     kept = jax.tree.map(
         lambda a, b: jnp.where(moving.reshape((-1,) + (1,) * (a.ndim - 1)), a, b), new, lanes
     )
     kept = kept._replace(skipped=lanes.skipped + (~fine).astype(lanes.skipped.dtype))
-    return kept, {"loss": losses, "noise": noise, "spread": jnp.sum(spread, -1)}
+    return kept, {"loss": losses, "noise": noise, "spread": spread}
 
 
 def evaluate(

@@ -114,7 +114,7 @@ def _conclude(
         seconds=time.monotonic() - begun,
         info={
             "learning_rate": state.first_rate,
-            "gradient": "path" if state.score_share == 0 and problem.has_path else "plain",
+            "gradient": "path" if state.score_shares[0] == 0 and problem.has_path else "plain",
             "gradient_spread": dict(state.trial),
             "kept": best,
             "start": state.kinds[0],

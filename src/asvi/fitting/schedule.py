@@ -4,17 +4,17 @@ The whole plan is a small state machine on the host. Its state is plain numbers,
 checkpoint can hold it and go on to the same result.
 
 1. *Explore.* Every lane goes its own way, at its own learning rate. A quarter of the lanes start
-   at a mode of the posterior, with the curvature there, where one is found. Half of the others
+   at the Gaussian over the noise nearest to the posterior, where one is found. Half of the others
    start at the family's own start, which for the convex update is the prior; half with the prior
    weights of hierarchies (not of chains) at 1/2, half-way to mean field: their posteriors have
    optima near either. For these the data are faded in (temperature 0.1 to 1) over the first
    chunks, so that chains find their basin.
 2. *Duel.* The best lanes of the two best kinds of start, measured on the same draws, are copied
    over a half each, whose lanes now pool their gradients. The winner is copied into all.
-3. *Descend*, in cycles. All lanes pool their gradients: one step has ``lanes x draws`` draws. The
-   first chunks try plain and path gradients, and the one of smaller variance stays. In a cycle the
-   learning rate falls to nothing along a cosine; each cycle is twice as long as the one before and
-   begins at a lower rate.
+3. *Descend*, in cycles. All lanes pool their gradients: one step has ``lanes x draws`` draws. In
+   the first chunk half of them use plain and half path gradients; the one of smaller variance
+   stays. In a cycle the learning rate falls to nothing along a cosine; each cycle is twice as long
+   as the one before and begins at a lower rate.
 4. *Stop*, when a cycle gained less than the tolerance, or than twice its Monte Carlo error, over
    the best before, measured on the same draws; or little more, and the next one would, if gains go
    on falling as they did. The best end of a cycle is kept.
@@ -28,9 +28,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
-from asvi.fitting.curvature import find_mode
+from asvi.fitting.gaussian import find_gaussian
 from asvi.fitting.lanes import (
+    ADAM,
     Lanes,
     Settings,
     advance,
@@ -46,11 +48,13 @@ __all__ = ["Plan", "State", "begin", "candidates", "finished", "step_chunk"]
 
 _ARRAYS = ("lanes", "best")
 RATES = (0.05, 0.02, 0.01, 0.005)
-MODE_RATES = (0.01, 0.02)  # a start at a mode is near its end
+GAUSSIAN_RATES = (0.01, 0.03)  # that start is near its end
 POOLED_GAIN = 3.0
 NEARLY = 3.0  # tolerances: gains this small may be foretold, larger ones must be seen
 LARGEST_NOISE = 0.1  # nats: a gain as large as this is worth a cycle, however noisy its measure
-KINDS = ("prior", "half-way", "mode")
+PLAYS = (0.02, 0.003, 0.0005, 1e-4)
+PLAY_COST = 0.02  # nats
+KINDS = ("prior", "half-way", "gaussian")
 
 
 @dataclass(frozen=True)
@@ -62,11 +66,17 @@ class Plan:
     chunk: int = 250
     explore_chunks: int = 4
     duel_chunks: int = 4
-    first_cycle: int = 12
+    first_cycle: int = 6
     max_steps: int = 24_000
     tolerance: float = 0.01
     rates: tuple[float, ...] = RATES
+    gaussian_rates: tuple[float, ...] = GAUSSIAN_RATES
     judge_draws: int = 128
+    optimizer: optax.GradientTransformation = ADAM
+
+    def numbers(self) -> dict[str, Any]:
+        """All but the optimiser, which is functions."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "optimizer"}
 
 
 @dataclass
@@ -81,7 +91,7 @@ class State:
     kinds: list[str] = field(default_factory=list)
     pools: list[int] = field(default_factory=list)
     first_rate: float = 0.0
-    score_share: float = 1.0
+    score_shares: list[float] = field(default_factory=list)
     trial: dict[str, float] = field(default_factory=dict)
     cycle: int = 0
     cycle_begin: int = 0
@@ -96,15 +106,16 @@ class State:
 
 def begin(problem: Problem, arrays: list, key: jax.Array, plan: Plan) -> State:
     """Lanes at their starts."""
-    advance_soon(problem, arrays, plan.lanes, steps=plan.chunk, draws=plan.draws)
+    settings = {"steps": plan.chunk, "draws": plan.draws, "optimizer": plan.optimizer}
+    advance_soon(problem, arrays, plan.lanes, **settings)
     make = problem.jit(("initial", plan.lanes), lambda: jax.vmap(problem.initial, (0, None)))
     free = make(jax.random.split(key, plan.lanes), arrays)
     half_way = problem.half_way(free)
     kinds = [KINDS[i % 2] for i in range(plan.lanes)]
     free = jnp.where(jnp.asarray([k == "half-way" for k in kinds])[:, None], half_way, free)
     rates = [plan.rates[i // 2 % len(plan.rates)] for i in range(plan.lanes)]
-    lanes = new_lanes(free, units(problem))
-    found = curvature_start(problem, arrays, free[0])
+    lanes = new_lanes(free, units(problem), plan.optimizer)
+    found = gaussian_start(problem, arrays, free[0], key, plan)
     if found is not None:
         vector, unit = found
         last = [plan.lanes - 1 - i for i in range(max(1, plan.lanes // 4))]
@@ -114,21 +125,37 @@ def begin(problem: Problem, arrays: list, key: jax.Array, plan: Plan) -> State:
             unit=lanes.unit.at[jnp.asarray(last)].set(unit),
         )
         for k, i in enumerate(last):
-            kinds[i], rates[i] = "mode", MODE_RATES[k % len(MODE_RATES)]
-    return State(lanes, rates=rates, kinds=kinds, pools=list(range(plan.lanes)))
+            kinds[i], rates[i] = "gaussian", plan.gaussian_rates[k % len(plan.gaussian_rates)]
+    # Near its optimum a guide has path gradients of little variance; far from it they do not help.
+    shares = [0.0 if kind == "gaussian" else 1.0 for kind in kinds]
+    pools = list(range(plan.lanes))
+    return State(lanes, rates=rates, kinds=kinds, pools=pools, score_shares=shares)
 
 
-def curvature_start(
-    problem: Problem, arrays: list, start: jax.Array
+def gaussian_start(
+    problem: Problem, arrays: list, start: jax.Array, key: jax.Array, plan: Plan
 ) -> tuple[jax.Array, jax.Array] | None:
-    """Parameters at a mode of the posterior and their units, where there is one to be found."""
+    """Parameters of the Gaussian nearest to the posterior and their units, where it is found.
+
+    Prior weights near 1 are hard to move and those further away disturb the Gaussian: the furthest
+    that cost nothing are taken.
+    """
     if not can_project(problem):
         return None
-    mode = find_mode(problem, arrays, problem.params(start))
-    if mode is None:
+    gaussian = find_gaussian(problem, arrays, problem.params(start))
+    if gaussian is None:
         return None
-    vector, unit = project(problem, arrays, mode, start)
-    return (vector, unit) if bool(jnp.all(jnp.isfinite(vector))) else None
+    found = [project(problem, arrays, gaussian, start, play) for play in PLAYS]
+    keys = jax.random.split(key, (plan.lanes, plan.judge_draws))
+    elbos = []
+    for vector, _ in found:
+        rows = jnp.broadcast_to(vector, (plan.lanes, vector.size))
+        draws = evaluate(problem, rows, arrays, keys, draws=plan.judge_draws)
+        elbos.append(_means(jnp.reshape(draws, (1, -1)))[0])
+    elbos = np.array(elbos)
+    if not np.isfinite(elbos).any():
+        return None
+    return found[int(np.argmax(elbos >= elbos.max() - PLAY_COST))]
 
 
 def finished(state: State, plan: Plan) -> bool:
@@ -141,7 +168,14 @@ def step_chunk(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state
     racing = state.phase in ("explore", "duel")
     settings = _settings(problem, plan, state)
     lanes, seen = advance(
-        problem, state.lanes, arrays, chunk_key, settings, steps=plan.chunk, draws=plan.draws
+        problem,
+        state.lanes,
+        arrays,
+        chunk_key,
+        settings,
+        steps=plan.chunk,
+        draws=plan.draws,
+        optimizer=plan.optimizer,
     )
     losses = np.asarray(seen["loss"], float)
     state.lanes, state.chunks = lanes, state.chunks + 1
@@ -155,7 +189,8 @@ def step_chunk(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state
         return state
     state.losses.append(_finite_mean(losses))
     state.noise = _finite_mean(seen["noise"])
-    _choose_gradient(state, _finite_mean(seen["spread"]))
+    if state.phase == "try gradients":
+        _choose_gradient(plan, state, np.asarray(seen["spread"], float))
     if state.chunks - state.cycle_begin >= _length(plan, state.cycle):
         _end_cycle(problem, arrays, jax.random.fold_in(key, 2 * 10**6), plan, state)
     else:
@@ -176,13 +211,13 @@ def _settings(problem: Problem, plan: Plan, state: State) -> Settings:
     together = (pools[:, None] == pools).astype(float)
     fade = max(1, plan.explore_chunks // 2)
     ramp = np.interp([state.chunks, state.chunks + 1], [0, fade], [0.1, 1.0])
-    # A mode was found with the data in: nothing is to be faded in.
-    temperatures = [[1.0, 1.0] if kind == "mode" else ramp for kind in state.kinds]
+    # The Gaussian was found with the data in: nothing is to be faded in.
+    temperatures = [[1.0, 1.0] if kind == "gaussian" else ramp for kind in state.kinds]
     return Settings(
         jnp.asarray(state.rates, dtype),
         jnp.asarray(together / together.sum(1, keepdims=True), dtype),
         jnp.asarray(np.array(temperatures), dtype),
-        jnp.asarray(state.score_share, dtype),
+        jnp.asarray(state.score_shares, dtype),
     )
 
 
@@ -193,6 +228,11 @@ def _measure(
     keys = jax.random.split(key, plan.judge_draws)
     same = jnp.broadcast_to(keys, (plan.lanes, plan.judge_draws))
     found = evaluate(problem, state.lanes.free, arrays, same, draws=plan.judge_draws)
+    return _means(found)
+
+
+def _means(found: jax.Array) -> np.ndarray:
+    """Mean of each row, (rows,); -inf where nothing is finite."""
     draws = np.asarray(found, float)
     # Some draws may be impossible at an early stage; they count as the worst possible one.
     fine = np.isfinite(draws)
@@ -206,6 +246,7 @@ def _copy(state: State, sources: list[int]) -> None:
     state.lanes = jax.tree.map(lambda x: x[index], state.lanes)
     state.rates = [state.rates[i] for i in sources]
     state.kinds = [state.kinds[i] for i in sources]
+    state.score_shares = [state.score_shares[i] for i in sources]
     _restart_average(state)
 
 
@@ -234,20 +275,25 @@ def _choose(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state: S
     state.pools = [0] * plan.lanes
     # A pooled gradient has the noise of several lanes less than the one that won the race.
     state.first_rate = min(max(plan.rates), POOLED_GAIN * state.rates[0])
-    state.phase = "try plain" if problem.has_path else "descend"
+    state.phase = "descend"
+    if problem.has_path and plan.lanes >= 4:
+        # One chunk with half the lanes on each estimator; see _choose_gradient.
+        half = plan.lanes // 2
+        state.pools = [0] * half + [1] * (plan.lanes - half)
+        state.score_shares = [1.0 - p for p in state.pools]
+        state.phase = "try gradients"
     state.cycle_begin = state.chunks
     state.best = state.lanes.free[0]
     _set_rate(plan, state)
 
 
-def _choose_gradient(state: State, spread: float) -> None:
-    """After a chunk with each estimator, stay with the one of the smaller variance."""
-    if state.phase == "try plain":
-        state.trial["plain"], state.score_share, state.phase = spread, 0.0, "try path"
-    elif state.phase == "try path":
-        state.trial["path"] = spread
-        state.score_share = 0.0 if spread < state.trial["plain"] else 1.0
-        state.phase = "descend"
+def _choose_gradient(plan: Plan, state: State, spread: np.ndarray) -> None:
+    """Stay with the estimator, and the lanes, of the smaller variance: plain or path."""
+    plain, path = (_finite_mean(spread[:, np.array(state.pools) == pool]) for pool in (0, 1))
+    state.trial |= {"plain": plain, "path": path}
+    _copy(state, [plan.lanes - 1 if path < plain else 0] * plan.lanes)
+    state.pools = [0] * plan.lanes
+    state.phase = "descend"
 
 
 def _length(plan: Plan, cycle: int) -> int:
@@ -279,9 +325,10 @@ def _end_cycle(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state
     else:
         gain, error = np.inf, 0.0  # a single lane cannot be compared: go on to the last step
     state.gains.append(gain)
+    near = state.kinds[0] == "gaussian"  # that start is no plateau: a small gain is the last
     if gain > 0:
         state.best = new
-    if state.cycle > 0 and _is_enough(state.gains, plan.tolerance, error):
+    if (state.cycle > 0 or near) and _is_enough(state.gains, plan.tolerance, error):
         state.phase = "done"
         return
     state.cycle += 1
@@ -300,7 +347,7 @@ def _is_enough(gains: list[float], tolerance: float, error: float) -> bool:
     last = abs(gains[-1])  # a cycle that lost went too fast; the next one, from the best, is slower
     if last < max(tolerance, min(2 * error, LARGEST_NOISE)):
         return True
-    falling = last / gains[-2] if gains[-2] > 0 else 1.0
+    falling = last / gains[-2] if len(gains) > 1 and gains[-2] > 0 else 1.0
     return last < NEARLY * tolerance and last * falling < tolerance
 
 
