@@ -1,13 +1,15 @@
 """Takes nothing; gives zero-argument fits of the embedded tasks: gaps, rates, seconds, verdicts.
 
-``python -m benchmarks.fit_tasks [--family coupled|convex] [--jobs N]`` runs ten seeds of each task,
-with the default family (coupled) and with the convex update. The second and later seeds of a job
-use the program that the first compiled; with one job, all ten are one job.
+``python -m benchmarks.fit_tasks [--family coupled|convex] [--tasks ...] [--jobs N]`` runs ten seeds
+of each task, with the default family (coupled) and with the convex update. The second and later
+seeds of a job use the program that the first compiled; with one job, all ten are one job. What is
+run takes the place of earlier fits of the same family, task and seed.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from multiprocessing import get_context
 from typing import Any
@@ -17,7 +19,7 @@ import numpy as np
 
 import asvi
 from asvi.families import ConvexUpdate
-from benchmarks.harness import save, table
+from benchmarks.harness import RESULTS, save, table
 from benchmarks.verdicts import average_errors
 
 #: Gap to the log evidence that a fit should reach on 9 of 10 seeds.
@@ -103,41 +105,53 @@ def row_of(family: str, name: str, found: list[dict[str, Any]]) -> dict[str, Any
     }
 
 
+def store(found: list[dict[str, Any]]) -> None:
+    """Put fits into the results, in place of earlier ones of the same family, task and seed."""
+    path = RESULTS / "fit_tasks.json"
+    rows = json.loads(path.read_text())["rows"]["fits"] if path.exists() else []
+    rows = {(f["family"], f["task"], f["seed"]): f for f in [*rows, *found]}
+    order = {name: i for i, name in enumerate(TARGETS["convex"])}
+    fits = sorted(rows.values(), key=lambda f: (f["family"], order[f["task"]], f["seed"]))
+    tables = {
+        family: [
+            row_of(family, name, mine)
+            for name in order
+            if (mine := [f for f in fits if (f["family"], f["task"]) == (family, name)])
+        ]
+        for family in TARGETS
+    }
+    save("fit_tasks", {**tables, "fits": fits})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--family", default=",".join(TARGETS))
     parser.add_argument("--tasks", default=",".join(TARGETS["convex"]))
+    parser.add_argument("--first", type=int, default=0, help="seed to begin with")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--jobs", type=int, default=1)
     arguments = parser.parse_args()
     families, names = arguments.family.split(","), arguments.tasks.split(",")
-    parts = 1 if arguments.jobs == 1 else 2
-    size = -(-arguments.seeds // parts)
+    seeds = range(arguments.first, arguments.seeds)
+    size = len(seeds) if arguments.jobs == 1 else -(-len(seeds) // 2)
     jobs = [
-        (family, name, range(first, min(first + size, arguments.seeds)))
+        (family, name, seeds[first : first + size])
         for family in families
         for name in names
-        for first in range(0, arguments.seeds, size)
+        for first in range(0, len(seeds), size)
     ]
     if arguments.jobs == 1:
-        found = [fit for job in jobs for fit in fits(job)]
+        for job in jobs:
+            store(fits(job))
     else:
         with get_context("spawn").Pool(arguments.jobs, maxtasksperchild=1) as pool:
             # The longest first.
             jobs.sort(key=lambda job: ("lorenz" not in job[1], job[1] != "radon"))
-            found = [fit for part in pool.imap_unordered(fits, jobs, 1) for fit in part]
-    tables = {}
+            for part in pool.imap_unordered(fits, jobs, 1):
+                store(part)
+    found = json.loads((RESULTS / "fit_tasks.json").read_text())["rows"]
     for family in families:
-        tables[family] = [
-            row_of(family, name, [f for f in found if (f["family"], f["task"]) == (family, name)])
-            for name in names
-        ]
-        print(f"\n{family}\n{table(tables[family])}")
-    if set(names) == set(TARGETS["convex"]) and arguments.seeds >= 10 and len(families) == 2:
-        save(
-            "fit_tasks",
-            {**tables, "fits": sorted(found, key=lambda f: (f["family"], f["task"], f["seed"]))},
-        )
+        print(f"\n{family}\n{table(found[family])}")
 
 
 if __name__ == "__main__":

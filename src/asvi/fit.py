@@ -118,6 +118,7 @@ def fit(
     restarts: int | None = None,
     optimizer: optax.GradientTransformation | None = None,
     tolerance: float | None = None,
+    discrete: str | Mapping[str, str] = "auto",
     progress: bool = True,
     checkpoint: str | Path | None = None,
     **kwargs: Any,
@@ -129,7 +130,8 @@ def fit(
         machine. Without it, ``jax.random.key(0)``.
     :param family: see :class:`~asvi.guide.AutoASVI`; also a family of the whole model. Without it,
         :class:`~asvi.families.Coupled`.
-    :param draws: draws per step and lane (default 2; lanes pool theirs after the race).
+    :param draws: draws per step and lane (default 2, or 8 where score-function gradients are used;
+        lanes pool theirs after the race).
     :param steps: the most steps that may be taken (default 24,000).
     :param restarts: lanes, that is, starts that race (default 8).
     :param optimizer: an optax optimiser in place of Adam with a race over learning rates. It works
@@ -137,6 +139,8 @@ def fit(
         are still faded out along a cosine in each cycle. Give the same object again to use the same
         compiled program.
     :param tolerance: gain in ELBO, in nats, that is not worth another cycle (default 0.01).
+    :param discrete: how gradients of discrete sites are had, for all or by site name:
+        ``"enumerate"``, ``"score"`` or ``"auto"``; see :class:`~asvi.objective.ELBO`.
     :param progress: show a line of progress.
     :param checkpoint: a file that the run is saved to as it goes; after a kill, the same call, or
         :func:`resume`, goes on from there to the same result.
@@ -158,7 +162,9 @@ def fit(
     if checkpoint is not None:
         checkpoints.check_writable(checkpoint)
     family = Coupled() if family is None else family
-    problem, arrays = problem_for(model, family, args, kwargs)
+    problem, arrays = problem_for(model, family, args, kwargs, discrete)
+    if draws is None and problem.is_discrete and problem.has_scores(arrays):
+        plan = replace(plan, draws=8)
     return _as_fit(run(problem, arrays, key, plan, progress, checkpoint, begun), problem, arrays)
 
 
@@ -168,19 +174,20 @@ def resume(
     *args: Any,
     family: Family | WholeFamily | Mapping[str, Family] | None = None,
     optimizer: optax.GradientTransformation | None = None,
+    discrete: str | Mapping[str, str] = "auto",
     progress: bool = True,
     **kwargs: Any,
 ) -> Fit:
     """Go on with the run that ``fit(..., checkpoint=path)`` began, to the result it would have had.
 
     The data are not in the file: give the same model and data again, and what else was given to
-    :func:`fit` of family and optimiser.
+    :func:`fit` of family, optimiser and ``discrete``.
     """
     begun = time.monotonic()
     key, plan = checkpoints.header(path)
     plan = _with_optimizer(plan, optimizer)
     family = Coupled() if family is None else family
-    problem, arrays = problem_for(model, family, args, kwargs)
+    problem, arrays = problem_for(model, family, args, kwargs, discrete)
     found = run(problem, arrays, key, plan, progress, path, begun, must_exist=True)
     return _as_fit(found, problem, arrays)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,11 +13,13 @@ from numpyro.distributions import Distribution, Kumaraswamy, LogNormal, kl_diver
 from numpyro.distributions.util import scale_and_mask
 from numpyro.infer import elbo as stock
 
-from asvi.errors import AsviError, SiteError
+from asvi import discrete as discrete_sites
+from asvi.discrete import score_of
+from asvi.errors import AsviError, SiteError, warn_user
 from asvi.interpretation import Interpretation
 from asvi.stacked import Stacked, log_prob_at
 
-__all__ = ["ELBO", "log_density", "trace_of"]
+__all__ = ["ELBO", "Draw", "log_density", "score_part", "trace_of"]
 
 Estimator = Literal["plain", "path", "analytic"]
 Trace = dict[str, dict[str, Any]]
@@ -40,6 +42,10 @@ class ELBO(stock.ELBO):
           variance vanishes where q is the posterior; far from there it does not help;
         - ``"analytic"``: :math:`E_q[\log q - \log p]` of a site in closed form where NumPyro knows
           it (at the drawn values of the parents), Monte Carlo elsewhere.
+    :param discrete: how gradients of sites without reparameterised draws are had, for all or by
+        site name: ``"enumerate"`` (exact), ``"score"`` (score function with leave-one-out
+        baselines; give it several draws), or ``"auto"``: enumerated where that is cheap. See
+        :mod:`asvi.discrete`.
 
     >>> import numpyro, numpyro.distributions as dist, asvi
     >>> def model(y):
@@ -54,13 +60,14 @@ class ELBO(stock.ELBO):
     ()
     """
 
-    can_infer_discrete = False
+    can_infer_discrete = True
 
     def __init__(
         self,
         num_particles: int = 1,
         estimator: Estimator = "plain",
         vectorize_particles: bool | Callable = True,
+        discrete: discrete_sites.Wish = "auto",
     ):
         if not isinstance(num_particles, int) or num_particles < 1:
             raise AsviError(
@@ -71,47 +78,73 @@ class ELBO(stock.ELBO):
             raise AsviError(
                 f"estimator={estimator!r} is not known; choose one of plain, path, analytic."
             )
-        self.estimator = estimator
+        self.estimator, self.discrete = estimator, discrete
         super().__init__(num_particles=num_particles, vectorize_particles=vectorize_particles)
 
     def loss_with_mutable_state(self, rng_key, param_map, model, guide, *args, **kwargs):
         """The negative ELBO, and the values of ``numpyro.mutable`` sites of the model."""
+        share = 0.0 if self.estimator == "path" else None
 
         def one_draw(key: jax.Array):
-            terms, mutable = self.site_terms(key, param_map, model, guide, *args, **kwargs)
-            return sum(terms.values(), start=jnp.zeros(())), mutable
+            drawn = self.draw(key, param_map, share, model, guide, args, kwargs)
+            return sum(drawn.terms.values(), start=jnp.zeros(())), drawn.scores, drawn.mutable
 
         if self.num_particles == 1:
-            elbo, mutable = one_draw(rng_key)
+            elbos, scores, mutable = jax.tree.map(lambda x: x[None], one_draw(rng_key))
         else:
             keys = jax.random.split(rng_key, self.num_particles)
-            elbos, mutable = self.vectorize_particles_fn(one_draw, keys)
-            elbo = jnp.mean(elbos)
-            mutable = jax.tree.map(lambda x: jnp.mean(x, axis=0), mutable)
-        return {"loss": -elbo, "mutable_state": mutable or None}
+            elbos, scores, mutable = self.vectorize_particles_fn(one_draw, keys)
+        mutable = jax.tree.map(lambda x: jnp.mean(x, axis=0), mutable)
+        loss = -jnp.mean(elbos) - score_part(scores)
+        return {"loss": loss, "mutable_state": mutable or None}
 
     def site_terms(
         self, rng_key, param_map, model, guide, *args, **kwargs
     ) -> tuple[dict[str, jax.Array], dict[str, Any]]:
         """One draw's contribution to the ELBO by site, and the model's mutable state."""
         share = 0.0 if self.estimator == "path" else None
-        return self.mixed_terms(rng_key, param_map, share, model, guide, args, kwargs)
+        drawn = self.draw(rng_key, param_map, share, model, guide, args, kwargs)
+        return drawn.terms, drawn.mutable
 
-    def mixed_terms(
-        self, rng_key, param_map, score_share, model, guide, args, kwargs
-    ) -> tuple[dict[str, jax.Array], dict[str, Any]]:
-        r"""As :meth:`site_terms`, with a share of the score in the gradient.
+    def draw(
+        self,
+        rng_key,
+        param_map,
+        score_share,
+        model,
+        guide,
+        args,
+        kwargs,
+        weights: Mapping[str, Any] | None = None,
+    ) -> Draw:
+        r"""One draw's contribution to the ELBO by site, with what its gradient needs.
 
         The plain gradient is the path's plus the score :math:`-\nabla_\phi \log q_\phi(x)`, whose
         mean is zero. ``score_share`` weighs it: 0 is the path estimator, 1 the plain one, and a
         number that the compiled program takes as input is both. None is plain, at one run of the
-        guide less.
+        guide less. ``weights`` multiply the terms of the sites that they name.
         """
+        weights = {} if weights is None else weights
+
+        def run(given: dict[str, Any]) -> _Run:
+            found = self._run(rng_key, param_map, score_share, model, guide, args, kwargs, given)
+            for name, weight in weights.items():
+                if name in found.terms:
+                    found.terms[name] = weight * found.terms[name]
+            return found
+
+        found = run({})
+        if all(site["fn"].has_rsample for site in found.latent.values()):
+            terms = {name: jnp.sum(term) for name, term in found.terms.items()}
+            return Draw(terms, {}, found.mutable)
+        dependence = getattr(guide, "dependence", None)
+        choice = discrete_sites.choose(dependence, found.latent, self.discrete)
+        return _enumerated(run, found, choice, dependence)
+
+    def _run(self, rng_key, param_map, score_share, model, guide, args, kwargs, given) -> _Run:
         model_key, guide_key = jax.random.split(rng_key)
-        drawn = trace_of(guide, guide_key, param_map, {}, args, kwargs)
+        drawn = trace_of(guide, guide_key, param_map, given, args, kwargs)
         latent = _latent(drawn)
-        for name, site in latent.items():
-            _check_reparameterized(name, site["fn"])
         values = {name: site["value"] for name, site in drawn.items() if _is_random(site)}
         met = trace_of(model, model_key, param_map, values, args, kwargs)
         _check_match(met, latent)
@@ -120,10 +153,10 @@ class ELBO(stock.ELBO):
         if score_share is not None:
             fixed = jax.tree.map(partial(_scale_gradient, score_share), param_map)
             densities = _latent(trace_of(guide, guide_key, fixed, values, args, kwargs))
-        terms = {}
+        terms, own = {}, {}
         for name, site in met.items():
             if site["type"] == "sample" and name not in latent:
-                terms[name] = log_density(site)
+                terms[name] = log_densities(site)
         for name, site in latent.items():
             divergence = None
             if self.estimator == "analytic" and name in met:
@@ -131,10 +164,118 @@ class ELBO(stock.ELBO):
             if divergence is not None:
                 terms[name] = -divergence
             else:
-                prior = log_density(met[name]) if name in met else 0.0
-                terms[name] = prior - log_density(densities[name])
+                prior = log_densities(met[name]) if name in met else 0.0
+                own[name] = log_densities(densities[name])
+                terms[name] = prior - own[name]
         mutable = {name: m["value"] for name, m in met.items() if m["type"] == "mutable"}
-        return terms, mutable
+        return _Run(latent, terms, own, mutable)
+
+
+class Draw(NamedTuple):
+    """One draw: terms of the ELBO by site, and scores with their costs of sites that need them."""
+
+    terms: dict[str, jax.Array]
+    scores: dict[str, tuple[jax.Array, jax.Array]]
+    mutable: dict[str, Any]
+
+
+class _Run(NamedTuple):
+    latent: Trace
+    terms: dict[str, jax.Array]  # one number for each element
+    own: dict[str, jax.Array]  # log q as it stands in the term
+    mutable: dict[str, Any]
+
+
+def score_part(scores: dict[str, tuple[jax.Array, jax.Array]]) -> jax.Array:
+    """Zero, with the score-function gradient of the ELBO; draws on the leading axis.
+
+    The baseline of a draw is the mean cost of the others.
+    """
+    total = jnp.zeros(())
+    for name, (log_q, cost) in scores.items():
+        cost = jax.lax.stop_gradient(cost)
+        draws = len(cost)
+        if draws == 1:
+            warn_user(
+                f"site {name!r} has score-function gradients, which one draw gives with large "
+                "variance: there is no other to compare it with.\n"
+                "Write instead:\n    asvi.ELBO(num_particles=8)"
+            )
+            advantage = cost
+        else:
+            advantage = (cost - jnp.mean(cost, 0)) * draws / (draws - 1)
+        moving = log_q - jax.lax.stop_gradient(log_q)
+        # Impossible draws are told by the terms themselves; here they must not turn into NaN.
+        total = total + jnp.sum(jnp.where(jnp.isfinite(log_q), moving * advantage, 0.0)) / draws
+    return total
+
+
+def _enumerated(
+    run: Callable[[dict[str, Any]], _Run],
+    first: _Run,
+    choice: discrete_sites.Choice,
+    dependence: Any,
+) -> Draw:
+    """Terms with the enumerated sites summed out, and the scores of the others."""
+    known: Any = choice.values
+    tried = discrete_sites.configurations(choice.joint, known, first.latent, whole=True)
+    cells = discrete_sites.configurations(choice.parallel, known, first.latent, whole=False)
+    local: set[str] = set()
+    for name in choice.parallel:
+        local |= {address.split("/")[-1] for address in dependence.reached(name)}
+
+    def at_cell(cell: dict[str, Any], joint: dict[str, Any]):
+        found = run({**joint, **cell})
+        for name in choice.score:
+            if name in found.own:
+                # The gradient of log q at a drawn value has mean zero: it is but noise.
+                own = found.own[name]
+                found.terms[name] = found.terms[name] + own - jax.lax.stop_gradient(own)
+        weight = sum((score_of(found.latent[name]) for name in choice.parallel), jnp.zeros(()))
+        logs = {n: score_of(found.latent[n]) for n in (*choice.joint, *choice.score)}
+        return found.terms, jnp.exp(weight), logs, found.mutable
+
+    def at_joint(joint: dict[str, Any]):
+        if choice.parallel:
+            terms, weight, logs, mutable = jax.vmap(lambda cell: at_cell(cell, joint))(cells)
+            summed = {}
+            for name, term in terms.items():
+                if name in local:
+                    summed[name] = jnp.sum(_weighted(weight, term), 0)
+                else:
+                    summed[name] = term[0]  # the same in every configuration
+            terms, logs, mutable = summed, *jax.tree.map(lambda x: x[0], (logs, mutable))
+        else:
+            terms, _weight, logs, mutable = at_cell({}, joint)
+        log_weight = sum((jnp.sum(logs[name]) for name in choice.joint), jnp.zeros(()))
+        scores = {}
+        for name in choice.score:
+            cost = discrete_sites.cost_of(name, logs[name].shape, dependence, terms)
+            scores[name] = (logs[name], cost)
+        return {name: jnp.sum(term) for name, term in terms.items()}, log_weight, scores, mutable
+
+    if not choice.joint:
+        terms, _log_weight, scores, mutable = at_joint({})
+        return Draw(terms, scores, mutable)
+    terms, log_weight, scores, mutable = jax.vmap(at_joint)(tried)
+    weight = jnp.exp(log_weight)
+    terms = {name: jnp.sum(_weighted(weight, term)) for name, term in terms.items()}
+    scores = {n: (log_q, _weighted(weight, cost)) for n, (log_q, cost) in scores.items()}
+    return Draw(terms, scores, jax.tree.map(lambda x: x[0], mutable))
+
+
+def _weighted(weight: jax.Array, term: jax.Array) -> jax.Array:
+    """``weight * term``; the weight's first axis is the term's, the rest aligned from the right.
+
+    What cannot happen weighs nothing, whatever it costs.
+    """
+    between = jnp.ndim(term) - jnp.ndim(weight)
+    if between < 0:
+        term = term.reshape(term.shape[:1] + (1,) * -between + term.shape[1:])
+    shape = weight.shape[:1] + (1,) * max(0, between) + weight.shape[1:]
+    weight = weight.reshape(shape)
+    possible = weight > 0
+    return jnp.where(possible, weight * jnp.where(possible, term, 0.0), 0.0)
 
 
 def _scale_gradient(share: Any, x: jax.Array) -> jax.Array:
@@ -166,10 +307,15 @@ def _latent(trace: Trace) -> Trace:
     return {n: s for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
 
 
+def log_densities(site: dict[str, Any]) -> jax.Array:
+    """Log density of a site of a trace, scaled and masked, one number for each element."""
+    log_prob = log_prob_at(site["fn"], site["value"], site["intermediates"])
+    return scale_and_mask(log_prob, site["scale"])
+
+
 def log_density(site: dict[str, Any]) -> jax.Array:
     """Log density of a site of a trace, scaled and masked, summed over the site."""
-    log_prob = log_prob_at(site["fn"], site["value"], site["intermediates"])
-    return jnp.sum(scale_and_mask(log_prob, site["scale"]))
+    return jnp.sum(log_densities(site))
 
 
 def _divergence(drawn: dict[str, Any], met: dict[str, Any]) -> jax.Array | None:
@@ -181,7 +327,7 @@ def _divergence(drawn: dict[str, Any], met: dict[str, Any]) -> jax.Array | None:
     divergence = _closed_form(drawn["fn"], met["fn"])
     if divergence is None:
         return None
-    return jnp.sum(scale_and_mask(divergence, met["scale"]))
+    return scale_and_mask(divergence, met["scale"])
 
 
 def _closed_form(q: Distribution, p: Distribution) -> jax.Array | None:
@@ -203,28 +349,6 @@ def _closed_form(q: Distribution, p: Distribution) -> jax.Array | None:
         return kl_divergence(q, p)
     except NotImplementedError:
         return None
-
-
-def _check_reparameterized(name: str, fn: Distribution) -> None:
-    if fn.has_rsample:
-        return
-    step = fn
-    while isinstance(step, Stacked):
-        step = step.step_dist
-    kind = "discrete" if step.support.is_discrete else "continuous, without reparameterised draws"
-    raise SiteError(
-        name,
-        f"it is {kind} ({type(step).__name__}), and asvi.ELBO cannot yet take its gradient",
-        _MENDED["discrete" if step.support.is_discrete else "continuous"],
-        advice="Sum it out, or give it a prior with reparameterised draws.",
-    )
-
-
-_MENDED = {
-    "discrete": "mixture = dist.MixtureSameFamily(dist.Categorical(probs=weights), components)\n"
-    'numpyro.sample("y", mixture, obs=y)   # the discrete site is summed out',
-    "continuous": "dist.Normal(loc, scale)   # or another distribution with `has_rsample`",
-}
 
 
 def _check_match(met: Trace, latent: Trace) -> None:

@@ -9,6 +9,8 @@ import numpy as np
 
 __all__ = ["Smoothed", "smooth"]
 
+TIED = 0.1  # of the draws must count, for a tail of equal weights to be no warning
+
 
 @dataclass(frozen=True)
 class Smoothed:
@@ -50,6 +52,8 @@ def smooth(log_ratios: np.ndarray) -> Smoothed:
     log_weights, k_hat = _by_arviz(centred)
     log_weights = log_weights - np.logaddexp.reduce(log_weights)
     effective = float(np.exp(-np.logaddexp.reduce(2 * log_weights)))
+    if not np.isfinite(k_hat) and effective > TIED * n:
+        k_hat = 0.0  # a few discrete values: ties are no tail, and the weights are bounded
     return Smoothed(log_ratios, log_weights, k_hat, effective)
 
 

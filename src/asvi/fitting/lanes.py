@@ -103,10 +103,8 @@ def _advancing(
 ) -> tuple[Any, Callable]:
     def compiled(lanes: Lanes, arrays: list, key: jax.Array, settings: Settings):
         def loss(free, key, temperature, score_share):
-            def one(key):
-                return problem.elbo(free, key, arrays, temperature, score_share)
-
-            return -jnp.mean(jax.vmap(one)(jax.random.split(key, draws)))
+            keys = jax.random.split(key, draws)
+            return problem.loss(free, keys, arrays, temperature, score_share)
 
         def step(lanes: Lanes, inputs):
             key, temperature = inputs

@@ -18,7 +18,7 @@ from asvi.families import Family, WholeFamily
 from asvi.families.noise import noise_shape, stand_in, standard
 from asvi.fitting.data import split
 from asvi.guide import AutoASVI, autoguide
-from asvi.objective import ELBO, trace_of
+from asvi.objective import ELBO, score_part, trace_of
 from asvi.program import Program
 from asvi.stacked import over_steps
 
@@ -41,6 +41,7 @@ class Problem:
         args: tuple,
         kwargs: dict[str, Any],
         check: bool = True,
+        discrete: Any = "auto",
     ):
         self.model, self.family = model, family
         self.guide = autoguide(model, family=family)
@@ -49,7 +50,7 @@ class Problem:
         look = Program.of if check else Program.unchecked
         self.program = look(model, *args, **kwargs)
         self._fixed: list[Any] = []
-        self._objective = ELBO()
+        self._objective = ELBO(discrete=discrete)
         self.compiled: dict[Any, Callable] = {}
         self.set_up(arrays, check)
         try:
@@ -64,6 +65,9 @@ class Problem:
         #: Path gradients rerun the guide's density at given values: cheap for families of sites.
         self.has_path = isinstance(self.guide, AutoASVI)
         self.observed = {site.name for site in self.program.sites if site.kind != "latent"}
+        self.is_discrete = any(
+            site.is_discrete or not site.distribution.has_rsample for site in self.program.latent
+        )
 
     def set_up(self, arrays: list[Any], check: bool = True) -> None:
         """Check these data and forget what earlier data said about the start."""
@@ -168,14 +172,38 @@ class Problem:
         score_share: Any = None,
     ) -> jax.Array:
         """One draw's ELBO; the data's log density weighs ``temperature``."""
+        return self._draw(flat, key, arrays, temperature, score_share)[0]
+
+    def _draw(self, flat, key, arrays, temperature, score_share) -> tuple[jax.Array, Any]:
         args, kwargs = self.arguments(arrays)
         share = score_share if self.has_path else None
-        terms, _ = self._objective.mixed_terms(
-            key, self.params(flat), share, self.model, self.guide, args, kwargs
+        weights = dict.fromkeys(sorted(self.observed), temperature)
+        drawn = self._objective.draw(
+            key, self.params(flat), share, self.model, self.guide, args, kwargs, weights
         )
-        data = [term for name, term in terms.items() if name in self.observed]
-        rest = [term for name, term in terms.items() if name not in self.observed]
-        return sum(rest, jnp.zeros(())) + temperature * sum(data, jnp.zeros(()))
+        return sum(drawn.terms.values(), jnp.zeros(())), drawn.scores
+
+    def has_scores(self, arrays: list[Any]) -> bool:
+        """Whether gradients of some site come by the score function, and want more draws."""
+        flat = jax.ShapeDtypeStruct((self.size,), self.dtype)
+        draw = jax.eval_shape(
+            lambda flat, key: self._draw(flat, key, arrays, 1.0, None), flat, jax.random.key(0)
+        )
+        return bool(draw[1])
+
+    def loss(
+        self,
+        flat: jax.Array,
+        keys: jax.Array,
+        arrays: list[Any],
+        temperature: Any = 1.0,
+        score_share: Any = None,
+    ) -> jax.Array:
+        """Negative mean ELBO over ``keys``, with its gradient also through discrete draws."""
+        elbos, scores = jax.vmap(
+            lambda key: self._draw(flat, key, arrays, temperature, score_share)
+        )(keys)
+        return -jnp.mean(elbos) - score_part(scores)
 
     def site_terms(self, flat: jax.Array, key: jax.Array, arrays: list[Any]) -> dict[str, Any]:
         """One draw's ELBO by site."""
@@ -234,7 +262,11 @@ _KEEP = 16
 
 
 def problem_for(
-    model: Callable, family: FamilyChoice, args: tuple, kwargs: dict[str, Any]
+    model: Callable,
+    family: FamilyChoice,
+    args: tuple,
+    kwargs: dict[str, Any],
+    discrete: Any = "auto",
 ) -> tuple[Problem, list[Any]]:
     """The problem for this call and its data; an earlier one of the same shape is used again.
 
@@ -244,7 +276,8 @@ def problem_for(
     layout_key = layout.key()
     key = None
     if layout_key is not None:
-        key = (model, repr(family), layout_key, bool(jax.config.read("jax_enable_x64")))
+        double = bool(jax.config.read("jax_enable_x64"))
+        key = (model, repr(family), repr(discrete), layout_key, double)
         try:
             hash(key)
         except TypeError:
@@ -253,7 +286,7 @@ def problem_for(
         _KEPT.move_to_end(key)
         _KEPT[key].set_up(arrays)
         return _KEPT[key], arrays
-    problem = Problem(model, family, args, kwargs)
+    problem = Problem(model, family, args, kwargs, discrete=discrete)
     if key is not None:
         _KEPT[key] = problem
         while len(_KEPT) > _KEEP:
