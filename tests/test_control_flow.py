@@ -256,21 +256,6 @@ def test_each_branch_of_a_cond_has_its_own_parameters_and_trains(key):
     assert float(elbo) == pytest.approx(exact, abs=5e-3)
 
 
-def test_a_branch_that_a_continuous_latent_decides_is_warned_of():
-    def jumping(y):
-        a = numpyro.sample("a", dist.Normal(0.0, 1.0))
-        x = cond(
-            a > 0,
-            lambda _: numpyro.sample("x", dist.Normal(2.0, 1.0)),
-            lambda _: numpyro.sample("x", dist.Normal(-2.0, 1.0)),
-            None,
-        )
-        numpyro.sample("y", dist.Normal(x, 0.5), obs=y)
-
-    with pytest.warns(UserWarning, match=r"site 'a' is continuous and decides the branch"):
-        asvi.AutoASVI(jumping)._setup_prototype(1.0)
-
-
 def test_cond_inside_scan(key):
     def model(y):
         def step(x, y_t):

@@ -13,6 +13,9 @@ from numpyro.contrib.control_flow import cond, scan
 
 sample, plate = numpyro.sample, numpyro.plate
 
+#: Of the hidden Markov models: row i says where state i goes.
+TABLE = jnp.array([[0.8, 0.2], [0.3, 0.7]])
+
 
 class Small(NamedTuple):
     """A model, its data, and the ways in which its gradients can be had."""
@@ -54,10 +57,9 @@ def mixture_learned(y):
 
 def hmm(y):
     """Hidden Markov states, explicit, under scan."""
-    table = jnp.array([[0.8, 0.2], [0.3, 0.7]])
 
     def step(z, y_t):
-        z = sample("z", dist.Categorical(table[z]))
+        z = sample("z", dist.Categorical(TABLE[z]))
         sample("y", dist.Normal(2.0 * z, 1.0), obs=y_t)
         return z, None
 
@@ -66,11 +68,10 @@ def hmm(y):
 
 def hmm_with_plate(y):
     """Two chains side by side in a plate inside the scan."""
-    table = jnp.array([[0.8, 0.2], [0.3, 0.7]])
 
     def step(z, y_t):
         with plate("chain", 2):
-            z = sample("z", dist.Categorical(table[z]))
+            z = sample("z", dist.Categorical(TABLE[z]))
             sample("y", dist.Normal(2.0 * z, 1.0), obs=y_t)
         return z, None
 

@@ -7,7 +7,7 @@ import re
 from asvi.errors import SiteError, warn_user
 from asvi.program import Program
 
-__all__ = ["hint_at_scan", "refuse_reversed_scans", "warn_of_jumps"]
+__all__ = ["hint_at_scan", "jumps", "refuse_reversed_scans"]
 
 _LONG_LOOP = 16
 
@@ -41,18 +41,16 @@ def hint_at_scan(program: Program) -> None:
             )
 
 
-def warn_of_jumps(program: Program) -> None:
-    """A branch taken on a continuous latent: the density jumps where path gradients cannot see."""
+def jumps(program: Program) -> frozenset[str]:
+    """Continuous latents that decide a branch: path gradients do not see the density jump there.
+
+    Their gradients come by the score function.
+    """
     discrete = {site.name for site in program.latent if site.is_discrete}
-    for path, parents in program.parents.items():
-        if not path.rsplit("/", 1)[-1].startswith("cond") or path in program.addresses:
-            continue
-        for name in parents:
-            if name not in discrete:
-                warn_user(
-                    f"site {name!r} is continuous and decides the branch of a `cond`: the density "
-                    "jumps where the branch changes, and reparameterised gradients do not see the "
-                    "jump. The ELBO is right, its gradient is biased. Let a discrete or observed "
-                    "quantity decide the branch, or blend the branches smoothly: "
-                    f"w = jax.nn.sigmoid({name} / width).",
-                )
+    return frozenset(
+        name
+        for path, parents in program.parents.items()
+        if path.rsplit("/", 1)[-1].startswith("cond") and path not in program.addresses
+        for name in parents
+        if name not in discrete
+    )

@@ -86,10 +86,14 @@ def _plates(site: Site) -> frozenset[str]:
 
 
 def crossings(
-    program: Program, model: Callable, args: tuple, kwargs: dict[str, Any]
+    program: Program,
+    model: Callable,
+    args: tuple,
+    kwargs: dict[str, Any],
+    others: frozenset[str] = frozenset(),
 ) -> set[Crossing]:
-    """What crosses from cell to cell, among the sites that depend on a discrete one."""
-    sources = _sources(program)
+    """What crosses from cell to cell, among the sites that depend on a discrete one or another."""
+    sources = _sources(program, others)
     if not sources:
         return set()
     run = survey(model, args, kwargs)
@@ -121,18 +125,18 @@ def crossings(
                 dim = next(p.dim for p in site.plates if p.name == plate.name)
                 changed = ~np.isclose(before, now[address], rtol=1e-5, equal_nan=True)
                 changed = np.broadcast_to(changed, site.steps + site.batch_shape)
-                others = np.take(changed, range(1, changed.shape[dim]), axis=dim)
-                if others.any():
+                elsewhere = np.take(changed, range(1, changed.shape[dim]), axis=dim)
+                if elsewhere.any():
                     found.add((source.name, address, plate.name))
     return found
 
 
-def _sources(program: Program) -> list[Site]:
-    """Latent sites in plates that are discrete or depend on a discrete site."""
+def _sources(program: Program, others: frozenset[str]) -> list[Site]:
+    """Latent sites in plates that are discrete, or one of ``others``, or depend on such a site."""
     unknown = Dependence(program, {}, None)
     reached: set[str] = set()
     for site in program.latent:
-        if site.is_discrete or not site.distribution.has_rsample:
+        if site.is_discrete or not site.distribution.has_rsample or site.name in others:
             reached |= set(unknown.reached(site.name))
     return [site for site in program.latent if site.address in reached and site.plates]
 

@@ -86,14 +86,16 @@ _WRAPPERS = ("Independent", "ExpandedDistribution", "MaskedDistribution")
 
 
 def choose(
-    dependence: Dependence | None, drawn: Mapping[str, dict[str, Any]], wish: Wish
+    dependence: Dependence | None,
+    drawn: Mapping[str, dict[str, Any]],
+    names: list[str],
+    wish: Wish,
 ) -> Choice:
-    """The way of each site of ``drawn`` that has no reparameterised draws.
+    """The way of each of the sites ``names`` of ``drawn``, which have no gradients of their own.
 
     ``dependence`` is None for a guide that is no reading of the model: nothing is known of who
     depends on whom in it.
     """
-    names = [name for name, site in drawn.items() if not site["fn"].has_rsample]
     _check_wish(wish, names)
     values = {n: _values(dependence, n, drawn[n]["fn"]) for n in names}
     sizes = {
@@ -112,7 +114,7 @@ def choose(
         return Choice(joint=tuple(names), values=values)  # type: ignore[arg-type]
     parallel: list[str] = []
     if dependence is not None:
-        parallel = _parallel(dependence, [*asked, *auto], values, drawn)
+        parallel = _parallel(dependence, [*asked, *auto], values, drawn, set(names))
     left = [n for n in [*asked, *auto] if n not in parallel]
     joint: list[str] = []
     total = 1.0
@@ -162,10 +164,11 @@ def _parallel(
     names: list[str],
     values: Mapping[str, np.ndarray | None],
     drawn: Mapping[str, dict[str, Any]],
+    hard: set[str],
 ) -> list[str]:
     """Sites that can be enumerated cell by cell of their plates: the largest group of like plates.
 
-    No other site without reparameterised draws may depend on one of the group.
+    No other site of ``hard`` may depend on one of the group.
     """
     groups: dict[frozenset[Any], list[str]] = {}
     for name in names:
@@ -177,7 +180,6 @@ def _parallel(
         if _is_local(dependence, site):
             key = frozenset((p.name, p.dim) for p in site.plates)
             groups.setdefault(key, []).append(name)
-    hard = {name for name, site in drawn.items() if not site["fn"].has_rsample}
     usable = []
     for group in groups.values():
         reached = {n: {a.split("/")[-1] for a in dependence.reached(n)} & hard for n in group}

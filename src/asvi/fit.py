@@ -163,7 +163,7 @@ def fit(
         checkpoints.check_writable(checkpoint)
     family = Coupled() if family is None else family
     problem, arrays = problem_for(model, family, args, kwargs, discrete)
-    if draws is None and problem.is_discrete and problem.has_scores(arrays):
+    if draws is None and problem.may_have_scores and problem.has_scores(arrays):
         plan = replace(plan, draws=8)
     return _as_fit(run(problem, arrays, key, plan, progress, checkpoint, begun), problem, arrays)
 

@@ -31,7 +31,7 @@ from numpyro.distributions import Distribution, Unit, biject_to
 from numpyro.infer.autoguide import AutoGuide
 from numpyro.util import not_jax_tracer
 
-from asvi.advice import hint_at_scan, refuse_reversed_scans, warn_of_jumps
+from asvi.advice import hint_at_scan, jumps, refuse_reversed_scans
 from asvi.checks import check_distribution, check_observed
 from asvi.dependence import Dependence, crossings
 from asvi.errors import FamilyError
@@ -101,6 +101,7 @@ class AutoASVI(AutoGuide):
         self._family_of: dict[str, Family] = {}
         self._surrogates: dict[str, Distribution] = {}
         self.contexts: dict[str, Any] = {}  # what each site listens to, by address
+        self.jumps: frozenset[str] = frozenset()  # continuous sites that decide a branch
         self.dependence: Dependence | None = None  # known after the first call
         self._starts: dict[str, dict[str, Distribution]] = {}
         self._first_call: tuple[tuple, dict] | None = None
@@ -202,21 +203,21 @@ class AutoASVI(AutoGuide):
         if all(not_jax_tracer(x) for x in jax.tree.leaves((args, kwargs))):
             self._first_call = (args, kwargs)
         hint_at_scan(program)
-        warn_of_jumps(program)
         self.program, self._family_of = program, family_of
         self._declared, self._surrogates = declared, surrogates
-        self.contexts = contexts
+        self.contexts, self.jumps = contexts, jumps(program)
         self.dependence = self._dependence(program, contexts, args, kwargs)
         self.prototype_trace = {site.name: site for site in program.sites}
 
     def _dependence(self, program: Program, contexts: dict, args: tuple, kwargs: dict):
         """Who depends on whom; looked at closely only where a discrete site asks for it."""
-        if all(surrogate.has_rsample for surrogate in self._surrogates.values()):
+        smooth = all(surrogate.has_rsample for surrogate in self._surrogates.values())
+        if smooth and not self.jumps:
             return Dependence(program, contexts, None)
         crossed = None
         if all(not_jax_tracer(x) for x in jax.tree.leaves((args, kwargs))):
             with jax.ensure_compile_time_eval():
-                crossed = crossings(program, self.model, args, kwargs)
+                crossed = crossings(program, self.model, args, kwargs, self.jumps)
         return Dependence(program, contexts, crossed)
 
     def _check_input(self, program: Program, args: tuple, kwargs: dict[str, Any]) -> None:

@@ -134,17 +134,23 @@ class ELBO(stock.ELBO):
             return found
 
         found = run({})
-        if all(site["fn"].has_rsample for site in found.latent.values()):
+        jumping = getattr(guide, "jumps", frozenset())
+        hard = [n for n, s in found.latent.items() if n in jumping or not s["fn"].has_rsample]
+        if not hard:
             terms = {name: jnp.sum(term) for name, term in found.terms.items()}
             return Draw(terms, {}, found.mutable)
         dependence = getattr(guide, "dependence", None)
-        choice = discrete_sites.choose(dependence, found.latent, self.discrete)
+        choice = discrete_sites.choose(dependence, found.latent, hard, self.discrete)
         return _enumerated(run, found, choice, dependence)
 
     def _run(self, rng_key, param_map, score_share, model, guide, args, kwargs, given) -> _Run:
         model_key, guide_key = jax.random.split(rng_key)
         drawn = trace_of(guide, guide_key, param_map, given, args, kwargs)
         latent = _latent(drawn)
+        for name in latent.keys() & getattr(guide, "jumps", frozenset()):
+            # The trace saw the value before the guide cut its gradient.
+            for part in ("value", "intermediates"):
+                drawn[name][part] = jax.lax.stop_gradient(drawn[name][part])
         values = {name: site["value"] for name, site in drawn.items() if _is_random(site)}
         met = trace_of(model, model_key, param_map, values, args, kwargs)
         _check_match(met, latent)

@@ -12,6 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from asvi.errors import SiteError
 from asvi.fit import Fit
 from asvi.inference_data import prior_draws
 
@@ -23,6 +24,7 @@ __all__ = [
     "pairs",
     "predictive_check",
     "prior_weights",
+    "probabilities",
 ]
 
 DRAWS = 2000
@@ -75,6 +77,26 @@ def marginals(fit: Fit, sites: list[str] | None = None, most: int = 12) -> np.nd
         ax.tick_params(labelsize=7)
     axes[0, 0].legend(fontsize=7)
     return axes
+
+
+def probabilities(fit: Fit, site: str, ax: Axes | None = None) -> Axes:
+    """Posterior probability of each value of a discrete site, element by element, as a heat map."""
+    if not _discrete(fit, site):
+        raise SiteError(
+            site,
+            "it is continuous and has no probabilities",
+            f'asvi.plot.marginals(fit, ["{site}"])',
+        )
+    drawn = fit.posterior.sample(jax.random.key(0), (DRAWS,))[site]
+    draws = np.asarray(drawn).reshape(DRAWS, -1)
+    values = np.unique(draws)
+    table = np.stack([(draws == value).mean(0) for value in values])
+    ax = _axes(ax, height=1.0 + 0.3 * len(values))
+    image = ax.imshow(table, aspect="auto", cmap="Blues", vmin=0, vmax=1, origin="lower")
+    ax.set_yticks(range(len(values)), [str(value) for value in values], fontsize=7)
+    ax.set(xlabel=f"element of {site}", ylabel="value")
+    ax.figure.colorbar(image, ax=ax, label="probability")
+    return ax
 
 
 def prior_weights(fit: Fit, ax: Axes | None = None) -> Axes:

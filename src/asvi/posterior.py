@@ -13,7 +13,7 @@ from numpyro import handlers
 from numpyro.distributions import biject_to
 from numpyro.infer import Predictive
 
-from asvi.errors import AsviError
+from asvi.errors import AsviError, SiteError
 from asvi.fitting.problem import Problem
 from asvi.guide import AutoASVI
 from asvi.interpretation import Interpretation
@@ -268,6 +268,15 @@ class Posterior:
         ``MCMC(NUTS(model, inverse_mass_matrix=init["inverse_mass_matrix"]), ...)``
         and ``mcmc.run(key, *args, init_params=init["init_params"])``.
         """
+        discrete = [site.name for site in self.problem.program.latent if site.is_discrete]
+        if discrete:
+            raise SiteError(
+                discrete[0],
+                "it is discrete, and NUTS moves continuous sites alone",
+                "draws = result.posterior.resample(jax.random.key(0), 1000)",
+                advice="Importance resampling takes every site; for MCMC sum the site out, or see "
+                "numpyro.infer.DiscreteHMCGibbs.",
+            )
         key = jax.random.key(0) if key is None else key
         found = self.sample(key, (1000,))
         start, variance = {}, []

@@ -67,10 +67,16 @@ class SurrogateReading(Interpretation):
         else:
             msg["fn"] = family.update(msg["fn"], parameters, site)
         _keep_plate_scale_only(msg)
+        if msg["value"] is None and not msg["fn"].has_rsample:
+            _draw_without_gradient(msg)
 
     # --------------------------------------------------------------------- noise heard by others
 
     def postprocess_message(self, msg: dict[str, Any]) -> None:
+        if msg["type"] == "sample" and msg["name"] in self.guide.jumps:
+            # Its gradient comes by the score function, and by nothing else.
+            for part in ("value", "intermediates"):
+                msg[part] = jax.lax.stop_gradient(msg[part])
         super().postprocess_message(msg)
         if msg["type"] != "sample" or msg.get("_control_flow_done"):
             return
@@ -269,6 +275,16 @@ def _listened_to(contexts: dict[str, Any]) -> set[str]:
 
 def _key(site: Site, name: str) -> str:
     return f"{site.address}|{name}"
+
+
+def _draw_without_gradient(msg: dict[str, Any]) -> None:
+    """Draw a site that has no reparameterised draws; JAX cannot differentiate every sampler."""
+    key = msg["kwargs"].get("rng_key")
+    key = numpyro.prng_key() if key is None else key
+    if key is not None:
+        fixed = jax.tree.map(jax.lax.stop_gradient, msg["fn"])
+        msg["value"] = fixed.sample(key, msg["kwargs"].get("sample_shape", ()))
+        msg["kwargs"]["rng_key"] = key  # handlers outside may want to draw again
 
 
 def _keep_plate_scale_only(msg: dict[str, Any]) -> None:

@@ -65,7 +65,7 @@ class Problem:
         #: Path gradients rerun the guide's density at given values: cheap for families of sites.
         self.has_path = isinstance(self.guide, AutoASVI)
         self.observed = {site.name for site in self.program.sites if site.kind != "latent"}
-        self.is_discrete = any(
+        self.may_have_scores = bool(getattr(self.guide, "jumps", ())) or any(
             site.is_discrete or not site.distribution.has_rsample for site in self.program.latent
         )
 
