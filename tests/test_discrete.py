@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,7 +22,11 @@ from asvi.objective import trace_of
 from benchmarks.discrete.gradients import errors
 from benchmarks.discrete.models import MODELS, TABLE, hmm, mixture, poisson
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*:UserWarning")  # which loss is in use
+# Which loss is in use; and one worker, so that the fit that these tests share is made once.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*:UserWarning"),
+    pytest.mark.xdist_group("test_discrete"),
+]
 
 
 def chosen_for(name, wish="auto", model=None, args=None):
@@ -143,7 +149,8 @@ def hmm_truth(y):
 
 @pytest.fixture(scope="module")
 def hmm_fit():
-    return asvi.fit(hmm, *MODELS["hmm"].args, progress=False, steps=4000)
+    with warnings.catch_warnings(action="error", category=UserWarning):  # of the loss, above all
+        return asvi.fit(hmm, *MODELS["hmm"].args, progress=False, steps=4000)
 
 
 def test_a_hidden_markov_model_is_fitted(hmm_fit):

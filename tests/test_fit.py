@@ -125,12 +125,12 @@ def test_a_checkpoint_of_another_optimiser_is_refused(tmp_path):
         asvi.resume(path, normal_model, Y, progress=False)
 
 
-@pytest.mark.parametrize("restarts", [1, 2, 3])
+@pytest.mark.parametrize("restarts", [1, 3])
 def test_few_restarts(restarts):
-    result = asvi.fit(groups_model, X, y=Y, restarts=restarts, steps=4000, progress=False)
-    assert np.isfinite(result.elbo)
+    _mean, _sd, evidence = exact_normal(Y)
+    result = asvi.fit(normal_model, Y, restarts=restarts, **{**QUICK, "steps": 3000})
     assert result.info["lanes"] == restarts
-    assert result.diagnose().verdict != "not trustworthy"
+    assert abs(result.elbo - evidence) < 0.05
 
 
 def test_a_model_whose_python_looks_at_the_data():

@@ -50,7 +50,10 @@ def header(path: str | Path) -> tuple[jax.Array, Plan]:
     about, _ = read_file(path, KIND)
     plan = about["plan"]
     key = jax.random.wrap_key_data(jnp.asarray(about["key"], jnp.uint32))
-    return key, Plan(**{k: tuple(v) if isinstance(v, list) else v for k, v in plan.items()})
+    settings: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in plan.items()
+    }
+    return key, Plan(**settings)
 
 
 def load(

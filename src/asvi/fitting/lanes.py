@@ -148,6 +148,7 @@ def _apply(
     pooled = share @ gradients
     spread = share @ gradients**2 - pooled**2  # variance over the lanes of a pool
 
+    change: Any
     change, inner = jax.vmap(optimizer.update)(pooled, lanes.inner, lanes.free)
     free = lanes.free + settings.rates[:, None] * lanes.unit * change
     averaged = lanes.averaged + 1

@@ -45,6 +45,8 @@ class Problem:
     ):
         self.model, self.family = model, family
         self.guide = autoguide(model, family=family)
+        if isinstance(self.guide, AutoASVI):
+            self.guide._losses_seen.add("unknown")  # the loss is ours, whoever calls the guide
         arrays, self.layout = split(args, kwargs)
         self.static_data = False
         look = Program.of if check else Program.unchecked

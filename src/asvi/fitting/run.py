@@ -21,6 +21,8 @@ from asvi.fitting.start import finite_lanes
 
 __all__ = ["Run", "check_plan", "run"]
 
+JUDGEMENTS = 10  # times the final ELBO is drawn, at most
+
 
 @dataclass
 class Run:
@@ -90,11 +92,16 @@ def _conclude(
         ).ravel()
         judged[name] = (draws, flat)
     best = max(judged, key=lambda name: _mean(judged[name][0]))
-    # The winner is judged again with draws that did not choose it.
+    # The winner is judged again with draws that did not choose it, as many as the error asks for.
     rows = jnp.broadcast_to(judged[best][1], (plan.lanes, problem.size))
-    fresh = np.asarray(
-        evaluate(problem, rows, arrays, draw_key, draws=plan.judge_draws), float
-    ).ravel()
+    fresh = np.empty(0)
+    for i in range(JUDGEMENTS):
+        draws = evaluate(
+            problem, rows, arrays, jax.random.fold_in(draw_key, i), draws=plan.judge_draws
+        )
+        fresh = np.concatenate([fresh, np.asarray(draws, float).ravel()])
+        if not np.std(fresh) / np.sqrt(len(fresh)) > plan.tolerance:
+            break
     converged = state.phase == "done"
     if not message:
         message = (
