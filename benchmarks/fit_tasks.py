@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Iterator
 from multiprocessing import get_context
 from typing import Any
 
@@ -46,10 +47,10 @@ FAMILIES = {"coupled": None, "convex": ConvexUpdate()}
 Job = tuple[str, str, range]
 
 
-def fits(job: Job) -> list[dict[str, Any]]:
+def fits(job: Job) -> Iterator[dict[str, Any]]:
     """Fits of one task by one family, one for each seed."""
     family, name, seeds = job
-    task, found = asvi.tasks.get(name), []
+    task = asvi.tasks.get(name)
     for seed in seeds:
         begin = time.perf_counter()
         result = asvi.fit(
@@ -75,9 +76,13 @@ def fits(job: Job) -> list[dict[str, Any]]:
             "start": result.info["start"],
             "verdict": result.diagnose().verdict,
         }
-        found.append(row)
         print(row, flush=True)
-    return found
+        yield row
+
+
+def all_fits(job: Job) -> list[dict[str, Any]]:
+    """The same at once, for a process of its own."""
+    return list(fits(job))
 
 
 def row_of(family: str, name: str, found: list[dict[str, Any]]) -> dict[str, Any]:
@@ -142,12 +147,13 @@ def main() -> None:
     ]
     if arguments.jobs == 1:
         for job in jobs:
-            store(fits(job))
+            for fit in fits(job):
+                store([fit])
     else:
         with get_context("spawn").Pool(arguments.jobs, maxtasksperchild=1) as pool:
             # The longest first.
             jobs.sort(key=lambda job: ("lorenz" not in job[1], job[1] != "radon"))
-            for part in pool.imap_unordered(fits, jobs, 1):
+            for part in pool.imap_unordered(all_fits, jobs, 1):
                 store(part)
     found = json.loads((RESULTS / "fit_tasks.json").read_text())["rows"]
     for family in families:
