@@ -9,12 +9,14 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro.contrib.control_flow import cond, scan
+from scipy.optimize import minimize
 
 import asvi
 from asvi.errors import FamilyError
 from asvi.families import ConvexUpdate, Coupled, MeanField
 from asvi.families.noise import MovedNoise, noise_shape, standard
 from asvi.fitting import schedule
+from asvi.fitting.gaussian import _moved, find_gaussian
 from asvi.fitting.lanes import Settings, _apply, new_lanes
 from asvi.fitting.problem import problem_for
 from asvi.fitting.project import can_project
@@ -302,6 +304,39 @@ def test_a_chain_is_exact_at_its_start():
     task = asvi.tasks.get("brownian")
     elbo, _error = elbo_at_start(task.model, task.args, Coupled())
     assert abs(elbo - task.log_evidence) < 0.01
+
+
+def counts(y):
+    x = numpyro.sample("x", dist.Normal(0.0, 1.0))
+    numpyro.sample("y", dist.Poisson(jnp.exp(2 * x)), obs=y)
+
+
+def test_the_gaussian_is_the_nearest_one_not_the_mode():
+    problem, arrays = problem_for(counts, Coupled(), (3,), {})
+    start = problem.initial(jax.random.key(0), arrays)
+    found = find_gaussian(problem, arrays, problem.params(start))
+
+    def loss(at):  # the ELBO is known in closed form
+        m, log_s = at
+        s2 = np.exp(2 * log_s)
+        return 0.5 * (m**2 + s2) - 6 * m + np.exp(2 * m + 2 * s2) - log_s
+
+    best = minimize(loss, [0.0, -1.0]).x
+    assert found is not None
+    np.testing.assert_allclose(found.mean[0], best[0], atol=0.01)
+    np.testing.assert_allclose(found.precision[0, 0] ** -0.5, np.exp(best[1]), rtol=0.03)
+    mode = minimize(lambda m: 0.5 * m[0] ** 2 - 6 * m[0] + np.exp(2 * m[0]), [0.0]).x[0]
+    assert abs(found.mean[0] - mode) > 0.05  # the two can be told apart
+
+
+def test_a_natural_gradient_keeps_the_precision_positive():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        root = rng.normal(size=(4, 4))
+        hessian = rng.normal(size=(4, 4)) * 10
+        moved = _moved(np.zeros(4), root @ root.T + np.eye(4), np.ones(4), hessian + hessian.T, 1.0)
+        assert moved is not None
+        assert np.linalg.eigvalsh(moved[1]).min() > 0
 
 
 def raw_regression(x, y):
