@@ -42,7 +42,12 @@ def chosen_for(name, wish="auto", model=None, args=None):
 # ---------------------------------------------------------------------------------- gradients
 
 
-@pytest.mark.parametrize("name", ["mixture", "hmm", "branch-discrete", "nested"])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "name", ["mixture", pytest.param("hmm", marks=SLOW), "branch-discrete", "nested"]
+)
 def test_enumeration_is_exact(name):
     small = MODELS[name]._replace(ways=("enumerate",))
     (row,) = errors(name, small, draws=1000)
@@ -50,7 +55,14 @@ def test_enumeration_is_exact(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["hmm-with-plate", "switching", "branch-discrete", "back-into-the-plate", "nested"]
+    "name",
+    [
+        "hmm-with-plate",
+        pytest.param("switching", marks=SLOW),
+        pytest.param("branch-discrete", marks=SLOW),
+        "back-into-the-plate",
+        pytest.param("nested", marks=SLOW),
+    ],
 )
 def test_the_score_function_is_unbiased(name):
     small = MODELS[name]._replace(ways=("score",))

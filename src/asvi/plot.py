@@ -79,14 +79,21 @@ def marginals(fit: Fit, sites: list[str] | None = None, most: int = 12) -> np.nd
     return axes
 
 
-def probabilities(fit: Fit, site: str, ax: Axes | None = None) -> Axes:
-    """Posterior probability of each value of a discrete site, element by element, as a heat map."""
+def probabilities(fit: Fit, site: str | None = None, ax: Axes | None = None) -> Axes:
+    """Posterior probability of each value of a discrete site, element by element, as a heat map.
+
+    Without ``site``, of the first discrete one.
+    """
+    discrete = [s.name for s in fit.problem.program.latent if s.is_discrete]
+    if site is None and not discrete:
+        ax = _axes(ax)
+        ax.text(0.5, 0.5, "the model has no discrete sites", ha="center")
+        ax.set_axis_off()
+        return ax
+    site = discrete[0] if site is None else site
     if not _discrete(fit, site):
-        raise SiteError(
-            site,
-            "it is continuous and has no probabilities",
-            f'asvi.plot.marginals(fit, ["{site}"])',
-        )
+        instead = f'asvi.plot.marginals(fit, ["{site}"])'
+        raise SiteError(site, "it is continuous and has no probabilities", instead)
     drawn = fit.posterior.sample(jax.random.key(0), (DRAWS,))[site]
     draws = np.asarray(drawn).reshape(DRAWS, -1)
     values = np.unique(draws)
