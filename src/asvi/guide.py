@@ -276,9 +276,18 @@ class AutoASVI(AutoGuide):
         return f"{self.prefix}/{label}/{name}"
 
     def initial_value(
-        self, site: Site, name: str, key: jax.Array, args: tuple, kwargs: dict[str, Any]
+        self,
+        site: Site,
+        name: str,
+        key: jax.Array,
+        args: tuple,
+        kwargs: dict[str, Any],
+        priors: dict[str, Any] | None = None,
     ) -> jax.Array:
-        """Where a parameter starts: shape ``site.steps + parameter.shape``."""
+        """Where a parameter starts: shape ``site.steps + parameter.shape``.
+
+        ``priors`` keeps what one run of the model said, for the other parameters of the same run.
+        """
         parameter = self._declared[site.address][name]
         steps = len(site.steps)
         if parameter.initial is None:
@@ -287,7 +296,10 @@ class AutoASVI(AutoGuide):
             return transform(jnp.zeros(transform.inverse_shape(shape)))
         start = getattr(self._family_of[site.address], "start", "prior_mean")
         start = "prior_draw" if start == "prior_draw" else "prior_mean"
-        prior = self._prior_at(start, key, args, kwargs)[site.address]
+        priors = {} if priors is None else priors
+        if start not in priors:
+            priors[start] = self._prior_at(start, key, args, kwargs)
+        prior = priors[start][site.address]
         keys = jax.random.split(key, site.steps) if steps else key
         return over_steps(parameter.initial, steps)(keys, prior)
 

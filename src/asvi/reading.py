@@ -39,6 +39,7 @@ class SurrogateReading(Interpretation):
         self.deterministic: dict[str, jax.Array] = {}
         self._plate_sizes: dict[str, int] = {}
         self._start_key: jax.Array | None = None
+        self._priors: dict[str, Any] = {}
 
     # -------------------------------------------------------------------------------- sites
 
@@ -214,7 +215,9 @@ class SurrogateReading(Interpretation):
             # One key, so that all sites start from the same draw of the prior.
             if self._start_key is None:
                 self._start_key = key
-            return self.guide.initial_value(site, name, self._start_key, self.args, self.kwargs)
+            return self.guide.initial_value(
+                site, name, self._start_key, self.args, self.kwargs, self._priors
+            )
 
         with outer_handlers(self):
             return numpyro.param(

@@ -41,12 +41,24 @@ NEWTON_STEPS = 100
 SEVERAL, OTHERS = 100, 3  # latent numbers up to which further starts are tried, and how many
 SOLVED = 1e-3  # expected gain of the next step, in nats
 NARROW = 16.0  # precision, over the prior's, of the start at the prior's centre
-CLIMB_STEPS, CLIMB_DRAWS, SETTLED, SETS = 60, 64, 0.02, 2
-REFINE_STEPS, REFINE_DRAWS = 15, 64
+MOST = 64  # points that are looked at in one call
+CLIMB_STEPS, CLIMB_DRAWS, SETTLED, SETS = 60, MOST, 0.02, 2
+REFINE_STEPS, REFINE_DRAWS = 15, MOST
 SHORTEST = 1e-3  # step of a natural gradient, below which there is no way on
 AFFORDABLE = 5e10  # multiply-adds that may be spent on averages of one start
 
-Look = Callable[[np.ndarray], list[np.ndarray] | None]
+Look = Callable[[np.ndarray], "Seen | None"]
+
+
+@dataclass
+class Seen:
+    """What the log density is at some points."""
+
+    value: np.ndarray  # (points,)
+    slope: np.ndarray  # mean gradient
+    hessian: np.ndarray  # mean Hessian
+    loc: np.ndarray  # (points, numbers): each number's prior location and scale
+    scale: np.ndarray
 
 
 @dataclass
@@ -87,9 +99,9 @@ def _widened(x: Any) -> Any:
 def _look(
     space: NoiseSpace, arrays: list[Any], params: dict[str, Any], double: bool
 ) -> tuple[Look, float]:
-    """Log density, its gradient and Hessian at a point, None where they are not finite; its cost.
+    """A function of points, (points, numbers), None where something is not finite; and its cost.
 
-    With them come each number's prior location and scale.
+    One program serves any number of points, in a loop whose length is an input.
     """
     if double:
         arrays, params = jax.tree.map(_widened, (arrays, params))
@@ -102,15 +114,33 @@ def _look(
         slope, seen = jax.grad(run, has_aux=True)(vector, arrays, params)
         return slope, (slope, seen)
 
-    def look(vector, arrays, params):
-        hessian, (slope, seen) = jax.jacfwd(slope_of, has_aux=True)(vector, arrays, params)
-        return seen["log_density"], slope, hessian, seen["loc"], seen["scale"]
+    def look(points, count, arrays, params):
+        def one(i, found):
+            hessian, (slope, seen) = jax.jacfwd(slope_of, has_aux=True)(points[i], arrays, params)
+            value, slopes, hessians, loc, scale = found
+            return (
+                value.at[i].set(seen["log_density"]),
+                slopes + slope / count,
+                hessians + hessian / count,
+                loc.at[i].set(seen["loc"]),
+                scale.at[i].set(seen["scale"]),
+            )
+
+        rows, vector = jnp.zeros_like(points), jnp.zeros_like(points[0])
+        begin = (rows[:, 0], vector, jnp.outer(vector, vector), rows, rows)
+        return jax.lax.fori_loop(0, count, one, begin)
 
     compiled = space.problem.jit(("curvature", double), lambda: look)
 
-    def at(x: np.ndarray) -> list[np.ndarray] | None:
-        found = [np.asarray(a, float) for a in compiled(jnp.asarray(x), arrays, params)]
-        return found if all(np.isfinite(a).all() for a in found) else None
+    def at(points: np.ndarray) -> Seen | None:
+        count = len(points)
+        padded = np.zeros((MOST, space.size), points.dtype)
+        padded[:count] = points
+        value, slope, hessian, loc, scale = (
+            np.asarray(a, float) for a in compiled(padded, count, arrays, params)
+        )
+        found = Seen(value[:count], slope, hessian, loc[:count], scale[:count])
+        return found if all(np.isfinite(a).all() for a in vars(found).values()) else None
 
     sizes = [np.size(x) for x in jax.tree.leaves(arrays)]
     return at, float(space.size) * (space.size + max(sizes, default=0))
@@ -124,9 +154,13 @@ def _best(look: Look, size: int, listening: list[np.ndarray], cost: float) -> Ga
         starts += list(np.random.default_rng(0).normal(size=(OTHERS, size)))
     modes = [mode for start in starts if (mode := _newton(look, start)) is not None]
     begins = sorted(modes, key=lambda mode: -mode.elbo)[:1]
-    centre = look(np.zeros(size))
+    centre = look(np.zeros((1, size)))
     if centre is not None:
-        begins.append(Gaussian(np.zeros(size), NARROW * np.eye(size), *centre[3:], elbo=-np.inf))
+        begins.append(
+            Gaussian(
+                np.zeros(size), NARROW * np.eye(size), centre.loc[0], centre.scale[0], elbo=-np.inf
+            )
+        )
     steps = int(np.clip(AFFORDABLE / (30 * cost * CLIMB_DRAWS), 0, CLIMB_STEPS))
     ends = [end for begin in begins if (end := _climb(look, begin, listening, steps)) is not None]
     return max(ends, key=lambda end: end.elbo) if ends else (begins[0] if modes else None)
@@ -138,30 +172,28 @@ def _newton(look: Look, start: np.ndarray) -> Gaussian | None:
     The Hessian's eigenvalues are taken by their size, so that a step goes uphill, and damped until
     the density rises. The ELBO is Laplace's estimate of the log evidence.
     """
-    x, damping, known = start, 0.0, look(start)
+    x, damping, known = start, 0.0, look(start[None])
     if known is None:
         return None
     for _ in range(NEWTON_STEPS):
-        value, slope, hessian = known[:3]
-        curve, axes = np.linalg.eigh(-hessian)
+        curve, axes = np.linalg.eigh(-known.hessian)
         size = np.maximum(np.abs(curve), 1e-10 * np.abs(curve).max() + 1e-12)
-        along = axes.T @ slope
+        along = axes.T @ known.slope
         if 0.5 * float(np.sum(along**2 / size)) < SOLVED:
             break
         step = axes @ (along / (size + damping))
-        ahead = look(x + step)
-        if ahead is not None and ahead[0] > value:
+        ahead = look((x + step)[None])
+        if ahead is not None and ahead.value[0] > known.value[0]:
             x, known = x + step, ahead
             damping = 0.0 if damping < 1e-3 else damping / 10
         else:
             damping = max(1.0, 10 * damping)
             if damping > 1e12:
                 break
-    value, _, hessian, loc, scale = known
-    curve, axes = np.linalg.eigh(-hessian)
+    curve, axes = np.linalg.eigh(-known.hessian)
     curve = np.clip(np.abs(curve), 1e-10 * np.abs(curve).max() + 1e-10, None)
-    evidence = float(value) - 0.5 * float(np.sum(np.log(curve / (2 * np.pi))))
-    return Gaussian(x, (axes * curve) @ axes.T, loc, scale, evidence)
+    evidence = float(known.value[0]) - 0.5 * float(np.sum(np.log(curve / (2 * np.pi))))
+    return Gaussian(x, (axes * curve) @ axes.T, known.loc[0], known.scale[0], evidence)
 
 
 def _climb(look: Look, begin: Gaussian, listening: list[np.ndarray], steps: int) -> Gaussian | None:
@@ -204,10 +236,10 @@ def _climb(look: Look, begin: Gaussian, listening: list[np.ndarray], steps: int)
     # Ends are compared on draws that led to neither.
     held_out = _pairs(np.random.default_rng(2), REFINE_DRAWS, size)
     end = _average(look, mean, factor(precision, listening), held_out)
-    centre = look(mean)
+    centre = look(mean[None])
     if end is None or centre is None:
         return None
-    return Gaussian(mean, precision, centre[3], centre[4], end[0], end[3])
+    return Gaussian(mean, precision, centre.loc[0], centre.scale[0], end[0], end[3])
 
 
 def _pairs(rng: np.random.Generator, draws: int, size: int) -> np.ndarray:
@@ -220,17 +252,12 @@ def _average(
     look: Look, mean: np.ndarray, spread: np.ndarray, draws: np.ndarray
 ) -> tuple[float, np.ndarray, np.ndarray, np.ndarray] | None:
     """ELBO, gradient and negative Hessian, averaged over the Gaussian; spread of the locations."""
-    elbo = np.sum(np.log(np.diag(spread))) + 0.5 * len(mean) * np.log(2 * np.pi)
-    slope, hessian, locs = np.zeros_like(mean), np.zeros_like(spread), []
-    for draw in draws:
-        found = look(mean + spread @ draw)
-        if found is None:
-            return None
-        elbo += (found[0] + 0.5 * draw @ draw) / len(draws)
-        slope += found[1] / len(draws)
-        hessian -= found[2] / len(draws)
-        locs.append(found[3])
-    return float(elbo), slope, hessian, np.std(locs, axis=0)
+    found = look(mean + draws @ spread.T)
+    if found is None:
+        return None
+    entropy = np.sum(np.log(np.diag(spread))) + 0.5 * len(mean) * np.log(2 * np.pi)
+    elbo = entropy + np.mean(found.value + 0.5 * np.sum(draws**2, -1))
+    return float(elbo), found.slope, -found.hessian, np.std(found.loc, axis=0)
 
 
 def _moved(

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 from numpyro.distributions import biject_to, constraints
 from numpyro.infer.util import transform_fn
@@ -56,12 +58,13 @@ class Problem:
         self.compiled: dict[Any, Callable] = {}
         self.set_up(arrays, check)
         try:
-            jax.eval_shape(self._initial, jax.random.key(0), arrays)
+            example = jax.eval_shape(self._initial, jax.random.key(0), arrays)
         except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError):
             self.static_data, self._fixed = True, arrays
-        example = jax.eval_shape(self._initial, jax.random.key(0), arrays)
-        zeros = {name: jnp.zeros(x.shape, x.dtype) for name, x in example.items()}
-        flat, self.unravel = ravel_pytree(zeros)
+            example = jax.eval_shape(self._initial, jax.random.key(0), arrays)
+        flat, self.unravel = ravel_pytree(
+            {k: np.zeros(x.shape, x.dtype) for k, x in example.items()}
+        )
         self.size = flat.size
         self.dtype = flat.dtype
         #: Path gradients rerun the guide's density at given values: cheap for families of sites.
@@ -137,7 +140,7 @@ class Problem:
         return found
 
     def half_way(self, free: jax.Array) -> jax.Array:
-        """The same starts, (lanes, parameters), with the prior weights of hierarchies at 1/2.
+        """The same start, (parameters,), with the prior weights of hierarchies at 1/2.
 
         Chains keep theirs: away from the prior they fall into basins of their own.
         """
@@ -155,13 +158,27 @@ class Problem:
         ]
         if not names:
             return free
-        start = jax.vmap(self.unravel)(free)
+        start = self.unravel(free)
         start |= {name: jnp.zeros_like(start[name]) for name in names}
-        return jax.vmap(lambda x: ravel_pytree(x)[0])(start)
+        return ravel_pytree(start)[0]
 
     def params(self, flat: jax.Array) -> dict[str, jax.Array]:
         """The guide's (and the model's own) parameters by name, constrained."""
         return transform_fn(self._transforms, self.unravel(flat))
+
+    def found_params(self, flat: jax.Array) -> dict[str, jax.Array]:
+        """The same, compiled."""
+        return self.jit("params", lambda: self.params)(flat)
+
+    def free(self, params: Mapping[str, Any]) -> jax.Array:
+        """The vector that holds these constrained parameters."""
+
+        def inverse(params):
+            free = {name: self._transforms[name].inv(x) for name, x in params.items()}
+            return ravel_pytree(free)[0]
+
+        values = {name: np.asarray(params[name], self.dtype) for name in sorted(params)}
+        return self.jit("free", lambda: inverse)(values)
 
     # -------------------------------------------------------------------------------- the ELBO
 
@@ -255,8 +272,24 @@ class _Ahead:
 
 
 def _options() -> dict[str, Any] | None:
-    """On CPUs the compiler's last level of optimising costs a third more time and gains nothing."""
-    return {"xla_backend_optimization_level": 1} if jax.default_backend() == "cpu" else None
+    """On CPUs the compiler's last level of optimising costs a third more time and gains nothing.
+
+    Nor do its newer ways to fuse operations.
+    """
+    if jax.default_backend() != "cpu":
+        return None
+    known = {"xla_backend_optimization_level": 1, "xla_cpu_use_fusion_emitters": False}
+    return {name: value for name, value in known.items() if _has_option(name, value)}
+
+
+@cache
+def _has_option(name: str, value: Any) -> bool:
+    """Whether this version of the compiler knows an option; they come and go."""
+    try:
+        jax.jit(lambda: 0, compiler_options={name: value})()
+    except jax.errors.JaxRuntimeError:
+        return False
+    return True
 
 
 _KEPT: OrderedDict[Any, Problem] = OrderedDict()

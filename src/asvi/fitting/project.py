@@ -7,14 +7,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 
 from asvi.families import ConvexUpdate
 from asvi.families.noise import is_direct, noise_shape
 from asvi.fitting.gaussian import Gaussian
 from asvi.fitting.noise_space import NoiseSpace
 from asvi.fitting.problem import Problem
-from asvi.fitting.units import units as named_units
+from asvi.fitting.units import in_order, named_units
 from asvi.fitting.wiring import factor, listeners, wiring
 from asvi.guide import AutoASVI
 
@@ -66,8 +65,8 @@ def project(
     moved = [np.ravel(where[s.address]) for s in sites if s.address not in located]
     middle, offset = _centre(spread, gaussian.mean, np.concatenate([*moved, []]).astype(int))
     frame = spread / scales[:, None] / stretches
-    params = {k: np.array(v, float) for k, v in problem.params(start).items()}
-    unit = {k: np.asarray(v, float) for k, v in problem.unravel(named_units(problem)).items()}
+    params = {k: np.array(v, float) for k, v in problem.found_params(start).items()}
+    unit = {k: np.array(v, float) for k, v in named_units(problem).items()}
     for site in sites:
         index, prefix = where[site.address], guide.parameter_name(site, "")
         declared = guide._declared[site.address]
@@ -95,7 +94,7 @@ def project(
             unit[prefix + "loc/data_term"] = scale * own[index]
         else:
             _slow_down(unit, prefix, site.address in located, list(declared), reach)
-    return _flat(problem, params), _in_order(problem, unit)
+    return problem.free(params), jnp.asarray(in_order(unit), problem.dtype)
 
 
 def _slow_down(
@@ -151,16 +150,3 @@ def _in_the_noise(own, loc, scale, play) -> dict[str, Any]:
         "scale/prior_weight": weight,
         "scale/data_term": (np.maximum(own - weight, 0.0) / (1 - weight) + 1e-3 * own) * scale,
     }
-
-
-def _flat(problem: Problem, params: dict[str, np.ndarray]) -> jax.Array:
-    free = {}
-    for name, value in params.items():
-        transform = problem._transforms[name]
-        free[name] = transform.inv(jnp.asarray(value, problem.dtype))
-    return _in_order(problem, free)
-
-
-def _in_order(problem: Problem, values: dict[str, Any]) -> jax.Array:
-    ordered = {name: jnp.asarray(values[name], problem.dtype) for name in sorted(values)}
-    return ravel_pytree(ordered)[0]

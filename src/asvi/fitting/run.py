@@ -113,7 +113,7 @@ def _conclude(
         elbo=_mean(fresh),
         elbo_se=float(fresh.std(ddof=1) / np.sqrt(len(fresh))),
         losses=np.array(state.losses),
-        params=jax.jit(problem.params)(judged[best][1]),
+        params=problem.found_params(judged[best][1]),
         converged=converged,
         message=message,
         steps=state.chunks * plan.chunk,

@@ -8,7 +8,8 @@ checkpoint can hold it and go on to the same result.
    start at the family's own start, which for the convex update is the prior; half with the prior
    weights of hierarchies (not of chains) at 1/2, half-way to mean field: their posteriors have
    optima near either. For these the data are faded in (temperature 0.1 to 1) over the first
-   chunks, so that chains find their basin.
+   chunks, so that chains find their basin. Where importance weights say that the Gaussian is
+   within half a nat of the posterior, all lanes start there, and 1 and 2 are left out.
 2. *Duel.* The best lanes of the two best kinds of start, measured on the same draws, are copied
    over a half each, whose lanes now pool their gradients. The winner is copied into all.
 3. *Descend*, in cycles. All lanes pool their gradients: one step has ``lanes x draws`` draws. In
@@ -23,7 +24,8 @@ checkpoint can hold it and go on to the same result.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -43,6 +45,7 @@ from asvi.fitting.lanes import (
 from asvi.fitting.problem import Problem
 from asvi.fitting.project import can_project, project
 from asvi.fitting.units import units
+from asvi.psis import smooth
 
 __all__ = ["Plan", "State", "begin", "candidates", "finished", "step_chunk"]
 
@@ -54,6 +57,7 @@ NEARLY = 3.0  # tolerances: gains this small may be foretold, larger ones must b
 LARGEST_NOISE = 0.1  # nats: a gain as large as this is worth a cycle, however noisy its measure
 PLAYS = (0.02, 0.003, 0.0005, 1e-4)
 PLAY_COST = 0.02  # nats
+NEAR, TRUSTED = 0.5, 0.7  # nats of divergence, and k-hat, of a start that needs no race
 KINDS = ("prior", "half-way", "gaussian")
 
 
@@ -77,6 +81,14 @@ class Plan:
     def numbers(self) -> dict[str, Any]:
         """All but the optimiser, which is functions."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "optimizer"}
+
+
+class GaussianStart(NamedTuple):
+    """Parameters of the Gaussian nearest to the posterior, their units, and how good it is."""
+
+    vector: jax.Array
+    unit: jax.Array
+    is_near: bool  # so near that no other start needs to be tried
 
 
 @dataclass
@@ -108,54 +120,68 @@ def begin(problem: Problem, arrays: list, key: jax.Array, plan: Plan) -> State:
     """Lanes at their starts."""
     settings = {"steps": plan.chunk, "draws": plan.draws, "optimizer": plan.optimizer}
     advance_soon(problem, arrays, plan.lanes, **settings)
-    make = problem.jit(("initial", plan.lanes), lambda: jax.vmap(problem.initial, (0, None)))
-    free = make(jax.random.split(key, plan.lanes), arrays)
-    half_way = problem.half_way(free)
+    make = problem.jit(("initial", plan.lanes), lambda: partial(_starts, problem, plan.lanes))
     kinds = [KINDS[i % 2] for i in range(plan.lanes)]
-    free = jnp.where(jnp.asarray([k == "half-way" for k in kinds])[:, None], half_way, free)
+    free = np.array(make(key, arrays))
+    unit = np.array(np.broadcast_to(np.asarray(units(problem)), free.shape))
     rates = [plan.rates[i // 2 % len(plan.rates)] for i in range(plan.lanes)]
-    lanes = new_lanes(free, units(problem), plan.optimizer)
-    found = gaussian_start(problem, arrays, free[0], key, plan)
+    found = gaussian_start(problem, arrays, jnp.asarray(free[0]), key, plan)
     if found is not None:
-        vector, unit = found
-        last = [plan.lanes - 1 - i for i in range(max(1, plan.lanes // 4))]
-        lanes = lanes._replace(
-            free=lanes.free.at[jnp.asarray(last)].set(vector),
-            average=lanes.free.at[jnp.asarray(last)].set(vector),
-            unit=lanes.unit.at[jnp.asarray(last)].set(unit),
-        )
-        for k, i in enumerate(last):
-            kinds[i], rates[i] = "gaussian", plan.gaussian_rates[k % len(plan.gaussian_rates)]
+        taken = plan.lanes if found.is_near else max(1, plan.lanes // 4)
+        for k in range(taken):
+            lane, rate = plan.lanes - 1 - k, plan.gaussian_rates[k % len(plan.gaussian_rates)]
+            free[lane], unit[lane] = found.vector, found.unit
+            kinds[lane], rates[lane] = "gaussian", rate
+    lanes = new_lanes(jnp.asarray(free), jnp.asarray(unit), plan.optimizer)
     # Near its optimum a guide has path gradients of little variance; far from it they do not help.
     shares = [0.0 if kind == "gaussian" else 1.0 for kind in kinds]
     pools = list(range(plan.lanes))
-    return State(lanes, rates=rates, kinds=kinds, pools=pools, score_shares=shares)
+    state = State(lanes, rates=rates, kinds=kinds, pools=pools, score_shares=shares)
+    if found is not None and found.is_near:
+        _descend(problem, plan, state, max(plan.gaussian_rates))
+    return state
+
+
+def _starts(problem: Problem, count: int, key: jax.Array, arrays: list) -> jax.Array:
+    """Lanes of the first two kinds, (lanes, parameters)."""
+    rows = jax.vmap(problem.initial, (0, None))(jax.random.split(key, count), arrays)
+    half_way = jnp.asarray([KINDS[i % 2] == "half-way" for i in range(count)])
+    return jnp.where(half_way[:, None], jax.vmap(problem.half_way)(rows), rows)
 
 
 def gaussian_start(
     problem: Problem, arrays: list, start: jax.Array, key: jax.Array, plan: Plan
-) -> tuple[jax.Array, jax.Array] | None:
-    """Parameters of the Gaussian nearest to the posterior and their units, where it is found.
+) -> GaussianStart | None:
+    """The Gaussian nearest to the posterior, where it is found.
 
     Prior weights near 1 are hard to move and those further away disturb the Gaussian: the furthest
     that cost nothing are taken.
     """
     if not can_project(problem):
         return None
-    gaussian = find_gaussian(problem, arrays, problem.params(start))
+    gaussian = find_gaussian(problem, arrays, problem.found_params(start))
     if gaussian is None:
         return None
     found = [project(problem, arrays, gaussian, start, play) for play in PLAYS]
     keys = jax.random.split(key, (plan.lanes, plan.judge_draws))
-    elbos = []
+    ratios = []
     for vector, _ in found:
         rows = jnp.broadcast_to(vector, (plan.lanes, vector.size))
         draws = evaluate(problem, rows, arrays, keys, draws=plan.judge_draws)
-        elbos.append(_means(jnp.reshape(draws, (1, -1)))[0])
-    elbos = np.array(elbos)
+        ratios.append(np.ravel(np.asarray(draws, float)))
+    elbos = _means(np.array(ratios))
     if not np.isfinite(elbos).any():
         return None
-    return found[int(np.argmax(elbos >= elbos.max() - PLAY_COST))]
+    best = int(np.argmax(elbos >= elbos.max() - PLAY_COST))
+    return GaussianStart(*found[best], _is_near(ratios[best]))
+
+
+def _is_near(log_ratios: np.ndarray) -> bool:
+    """Whether importance weights say that this is the posterior but for little."""
+    if not np.isfinite(log_ratios).all():
+        return False
+    evidence = np.logaddexp.reduce(log_ratios) - np.log(len(log_ratios))
+    return evidence - log_ratios.mean() < NEAR and smooth(log_ratios).k_hat < TRUSTED
 
 
 def finished(state: State, plan: Plan) -> bool:
@@ -231,7 +257,7 @@ def _measure(
     return _means(found)
 
 
-def _means(found: jax.Array) -> np.ndarray:
+def _means(found: Any) -> np.ndarray:
     """Mean of each row, (rows,); -inf where nothing is finite."""
     draws = np.asarray(found, float)
     # Some draws may be impossible at an early stage; they count as the worst possible one.
@@ -240,10 +266,14 @@ def _means(found: jax.Array) -> np.ndarray:
     return np.where(fine.any(1), np.where(fine, draws, worst).mean(1), -np.inf)
 
 
+@jax.jit
+def _rows(lanes: Lanes, sources: jax.Array) -> Lanes:
+    return jax.tree.map(lambda x: x[sources], lanes)
+
+
 def _copy(state: State, sources: list[int]) -> None:
     """Lane i becomes a copy of lane ``sources[i]``."""
-    index = jnp.asarray(sources)
-    state.lanes = jax.tree.map(lambda x: x[index], state.lanes)
+    state.lanes = _rows(state.lanes, np.array(sources))
     state.rates = [state.rates[i] for i in sources]
     state.kinds = [state.kinds[i] for i in sources]
     state.score_shares = [state.score_shares[i] for i in sources]
@@ -272,9 +302,14 @@ def _choose(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state: S
     """Copy the lane of the best ELBO into all; from here on they are one."""
     best = int(np.argmax(_measure(problem, arrays, key, plan, state)))
     _copy(state, [best] * plan.lanes)
-    state.pools = [0] * plan.lanes
     # A pooled gradient has the noise of several lanes less than the one that won the race.
-    state.first_rate = min(max(plan.rates), POOLED_GAIN * state.rates[0])
+    _descend(problem, plan, state, min(max(plan.rates), POOLED_GAIN * state.rates[0]))
+
+
+def _descend(problem: Problem, plan: Plan, state: State, rate: float) -> None:
+    """Begin the first cycle; all lanes are the same."""
+    state.first_rate = rate
+    state.pools = [0] * plan.lanes
     state.phase = "descend"
     if problem.has_path and plan.lanes >= 4:
         # One chunk with half the lanes on each estimator; see _choose_gradient.

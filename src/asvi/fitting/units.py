@@ -12,21 +12,28 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 
 from asvi.fitting.problem import Problem
 from asvi.guide import AutoASVI
 
-__all__ = ["location_names", "units"]
+__all__ = ["in_order", "location_names", "named_units", "units"]
 
 GATE_UNIT = 0.25  # the gate's own gain is 4
 
 
 def units(problem: Problem) -> jax.Array:
-    """The unit of every parameter, (parameters,), at the prior: a site without parents has its
-    location measured in the prior's scale.
-    """
-    example = problem.unravel(jnp.zeros(problem.size, problem.dtype))
+    """The unit of every parameter, (parameters,), at the prior."""
+    return jnp.asarray(in_order(named_units(problem)), problem.dtype)
+
+
+def in_order(values: dict[str, np.ndarray]) -> np.ndarray:
+    """One vector of these numbers, in the order of a problem's parameters."""
+    return np.concatenate([np.ravel(values[name]) for name in sorted(values)])
+
+
+def named_units(problem: Problem) -> dict[str, np.ndarray]:
+    """The same by name: a site without parents has its location measured in the prior's scale."""
+    example = jax.eval_shape(problem.unravel, jax.ShapeDtypeStruct((problem.size,), problem.dtype))
     found = {name: np.full(x.shape, _of_name(name, x.shape)) for name, x in example.items()}
     scales = problem.prior_scales
     for address, name in location_names(problem).items():
@@ -34,8 +41,7 @@ def units(problem: Problem) -> jax.Array:
             scale = np.asarray(scales[address], float)
             usable = np.isfinite(scale) & (scale > 0)
             found[name] = np.broadcast_to(np.where(usable, scale, 1.0), found[name].shape)
-    flat = ravel_pytree({name: jnp.asarray(x, problem.dtype) for name, x in found.items()})[0]
-    return flat.astype(problem.dtype)
+    return found
 
 
 def _of_name(name: str, shape: tuple[int, ...]) -> float:
