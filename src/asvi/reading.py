@@ -111,6 +111,9 @@ class SurrogateReading(Interpretation):
         heard = {}
         if context.gates:
             heard["gates"] = _flat([self._noise_of(a) for a in context.gates])
+        if context.cell:
+            plates = [len(self.sites[a].batch_shape) for a in context.cell]
+            heard["cell"] = _flat([self._noise_of(a) for a in context.cell], plates)
         if context.dense:
             heard["dense"] = _flat([self._noise_of(a) for a in context.dense])
         if context.aligned:
@@ -272,7 +275,8 @@ def _listened_to(contexts: dict[str, Any]) -> set[str]:
     return {
         address
         for context in contexts.values()
-        for address in (*context.gates, *context.dense, *context.aligned, *context.window_sources)
+        for sources in (context.gates, context.cell, context.dense, context.aligned)
+        for address in (*sources, *context.window_sources)
     }
 
 

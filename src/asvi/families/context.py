@@ -5,6 +5,7 @@ Sources are chosen by what they cost, one number per edge between two latent num
 - *gates*: low-dimensional sites outside all plates and scans ("globals") steer λ and α of what
   comes after them;
 - *dense*: every number of an earlier site shifts every number of this one;
+- *cell*: in a plate, the few numbers of the same cell steer its scale and, in curves, its shift;
 - *aligned*: sites in the same plates shift each other group by group;
 - *window*: in a scan, the noise of the last steps shifts this one;
 - *within*: the numbers of one site shift each other, in order.
@@ -34,6 +35,7 @@ class Limits:
 
     max_edges: int = 20_000
     max_gates: int = 16
+    max_cell: int = 4
     window: int | None = None
     """Steps of a chain that are looked back on; None: as many as fit."""
 
@@ -61,6 +63,7 @@ class Context:
     """Shape of the site's noise in one run of its body, plates at full size."""
     moves: bool = True
     gates: tuple[str, ...] = ()
+    cell: tuple[str, ...] = ()
     dense: tuple[str, ...] = ()
     aligned: tuple[str, ...] = ()
     window: int = 0
@@ -70,6 +73,8 @@ class Context:
     frame: bool = False
     """Whether there is a second, fixed coupling, to hold a curvature that was found beforehand."""
     dropped: tuple[str, ...] = ()
+    cell_size: int = 0
+    """Numbers that each cell of a plate hears from ``cell``."""
     sizes: tuple[tuple[str, int], ...] = ()
     """Numbers that each dense, gate or aligned source gives."""
 
@@ -116,7 +121,7 @@ class _Chooser:
         context = Context(shape, moves, frame=self.framed)
         if not moves:
             return self._gated(context, i, site)
-        context = self._gated(context, i, site)
+        context = self._celled(self._gated(context, i, site), i, site, runs)
         context = self._within(context, site, runs, numbers)
         context = self._windowed(context, site, runs, numbers)
         earlier = [s for s in self._speaking(self.sites[:i]) if _reaches(s, site)]
@@ -141,6 +146,16 @@ class _Chooser:
                 gates.append(other.address)
                 context = self._sized(context, other.address, size)
         return replace(context, gates=tuple(gates))
+
+    def _celled(self, context: Context, i: int, site: Site, runs: int) -> Context:
+        left, cell = self.limits.max_cell, []
+        for other in self._speaking(self.sites[:i]):
+            size = _aligned_size(site, other, self.shapes[other.address])
+            if size is not None and size <= left and self.noises[other.address].moves:
+                left -= size
+                cell.append(other.address)
+                context = replace(context, cell_size=context.cell_size + size)
+        return replace(context, cell=tuple(cell))
 
     def _within(self, context: Context, site: Site, runs: int, numbers: int) -> Context:
         if numbers > 1 and not _subsampled(site) and self.afford(runs * numbers**2, 0.5):

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from numpyro.distributions import Distribution, biject_to
 
 from asvi.errors import FamilyError
@@ -39,6 +40,8 @@ from asvi.program import Program, Site
 __all__ = ["Coupled"]
 
 LISTENS = ("dense", "aligned", "window")
+CROSSED = 6  # numbers whose products are features too
+MOST_SKEWED = 0.95
 
 
 class Coupled(ConvexUpdate, ContextFamily):
@@ -127,6 +130,12 @@ class Coupled(ConvexUpdate, ContextFamily):
             return declared
         declared["coupling/offset"] = _weights(context.shape)
         declared["coupling/stretch"] = _weights(context.shape)
+        declared["coupling/skew"] = _weights(context.shape)
+        for kind, size in {"gates": gates, "cell": context.cell_size}.items():
+            if size:
+                declared[f"coupling/bend_{kind}"] = _weights((*context.shape, curves(size)))
+        if context.cell_size:
+            declared["coupling/stretch_cell"] = _weights((*context.shape, context.cell_size))
         numbers = {
             "dense": context.size(context.dense),
             "aligned": context.size(context.aligned),
@@ -160,6 +169,14 @@ class Coupled(ConvexUpdate, ContextFamily):
         if "coupling/offset" not in parameters:
             return base
         offset, shift = parameters["coupling/offset"], None
+        stretch = parameters["coupling/stretch"]
+        for kind in ("gates", "cell"):
+            if f"coupling/bend_{kind}" in parameters:
+                offset = offset + _applied(
+                    parameters[f"coupling/bend_{kind}"], curved(heard[kind].drawn)
+                )
+        if "coupling/stretch_cell" in parameters:
+            stretch = stretch + _applied(parameters["coupling/stretch_cell"], heard["cell"].drawn)
         for kind in LISTENS:
             if f"coupling/{kind}" in parameters:
                 offset = offset + _applied(parameters[f"coupling/{kind}"], heard[kind].drawn)
@@ -169,11 +186,31 @@ class Coupled(ConvexUpdate, ContextFamily):
         return MovedNoise(
             base,
             offset,
-            parameters["coupling/stretch"],
+            stretch,
             _blocks(parameters.get("coupling/within")),
             shift,
             _blocks(parameters.get("frame/within")),
+            MOST_SKEWED * jnp.tanh(parameters["coupling/skew"]),
         )
+
+
+def curves(count: int) -> int:
+    """How many curved features this many numbers have."""
+    return count * (count + 1) // 2 if count <= CROSSED else count
+
+
+def curved(noise: jax.Array) -> jax.Array:
+    r"""Second-order features of noise (..., k): :math:`r_i r_j / \sqrt{1 + r_i^2 + r_j^2}`.
+
+    They are products near 0 and grow like their factors far out, so that no draw is thrown far off.
+    Of more than a few numbers the squares alone are taken.
+    """
+    count = noise.shape[-1]
+    if count <= CROSSED:
+        first, second = (noise[..., i] for i in np.triu_indices(count))
+    else:
+        first = second = noise
+    return first * second / jnp.sqrt(1 + first**2 + second**2)
 
 
 def _weights(shape: tuple[int, ...]) -> Parameter:

@@ -241,11 +241,13 @@ class MovedNoise(Distribution):
 
     .. math::
 
-        \epsilon = e^c z + B z + h, \qquad x = T\bigl(m + s\,(\epsilon + W\epsilon + g)\bigr),
+        v = z + a(\sqrt{1 + z^2} - 1), \quad \epsilon = e^c v + B v + h, \qquad
+        x = T\bigl(m + s\,(\epsilon + W\epsilon + g)\bigr),
 
-    with B and W strictly lower triangular. The maps' Jacobian is :math:`e^{\sum c}`, so the density
-    is the base's at z over that. ``within`` and ``frame_within`` are B and W, as blocks (blocks, k,
-    k) over z flattened to (blocks, k).
+    with :math:`|a| < 1` and B and W strictly lower triangular. v is *skewed*: far out it has slope
+    1 + a to the right and 1 - a to the left. The density is the base's at z over
+    :math:`e^{\sum c}\prod(1 + a z/\sqrt{1 + z^2})`. ``within`` and ``frame_within`` are B and W,
+    as blocks (blocks, k, k) over v flattened to (blocks, k).
 
     >>> import numpyro.distributions as dist
     >>> moved = MovedNoise(dist.Normal(1.0, 2.0), jnp.array(0.5))
@@ -254,7 +256,7 @@ class MovedNoise(Distribution):
     """
 
     arg_constraints = {}
-    pytree_data_fields = ("base", "offset", "stretch", "within", "shift", "frame_within")
+    pytree_data_fields = ("base", "offset", "stretch", "within", "shift", "frame_within", "skew")
 
     def __init__(
         self,
@@ -264,9 +266,11 @@ class MovedNoise(Distribution):
         within: jax.Array | None = None,
         shift: jax.Array | None = None,
         frame_within: jax.Array | None = None,
+        skew: jax.Array | None = None,
     ):
         self.base, self.offset, self.stretch = base, offset, stretch
         self.within, self.shift, self.frame_within = within, shift, frame_within
+        self.skew = skew
         super().__init__(base.batch_shape, base.event_shape, validate_args=False)
 
     @property
@@ -281,13 +285,15 @@ class MovedNoise(Distribution):
 
     def _moved(self, z: jax.Array) -> jax.Array:
         """ε from z."""
-        stretched = z if self.stretch is None else jnp.exp(self.stretch) * z
-        return stretched + _below(self.within, z) + self.offset
+        v = z if self.skew is None else z + self.skew * (jnp.sqrt(1 + z**2) - 1)
+        stretched = v if self.stretch is None else jnp.exp(self.stretch) * v
+        return stretched + _below(self.within, v) + self.offset
 
     def _unmoved(self, moved: jax.Array) -> jax.Array:
         """z from ε."""
         factor = None if self.stretch is None else jnp.exp(self.stretch)
-        return _solved(self.within, moved - self.offset, factor)
+        v = _solved(self.within, moved - self.offset, factor)
+        return v if self.skew is None else _unskewed(v, self.skew)
 
     def sample_with_intermediates(self, key: jax.Array, sample_shape: tuple[int, ...] = ()):
         if sample_shape:
@@ -339,6 +345,9 @@ class MovedNoise(Distribution):
         batch = len(self.batch_shape)
         if self.stretch is not None:
             density = density - sum_rightmost(self.stretch, jnp.ndim(self.stretch) - batch)
+        if self.skew is not None:
+            slope = jnp.log1p(self.skew * z / jnp.sqrt(1 + z**2))
+            density = density - sum_rightmost(slope, jnp.ndim(slope) - batch)
         if not isinstance(base.transform, T.IdentityTransform):
             slope = base.transform.log_abs_det_jacobian(u, value)
             density = density - sum_rightmost(slope, jnp.ndim(slope) - batch)
@@ -350,6 +359,13 @@ class MovedNoise(Distribution):
         raise NotImplementedError
 
     variance = mean
+
+
+def _unskewed(v: jax.Array, skew: jax.Array) -> jax.Array:
+    """z such that z + a(√(1 + z²) - 1) is v: the root of a quadratic."""
+    w = v + skew
+    left = 1 - skew**2
+    return (w - skew * jnp.sqrt(w**2 + left)) / left
 
 
 def _below(triangle: jax.Array | None, z: jax.Array) -> jax.Array | float:

@@ -49,7 +49,7 @@ def _of_name(name: str, shape: tuple[int, ...]) -> float:
         return 0.0  # held where the start put it
     if name.endswith("_coupling"):
         return GATE_UNIT / np.sqrt(shape[-1])
-    if "/coupling/" in name and not name.endswith(("/offset", "/stretch")):
+    if "/coupling/" in name and not name.endswith(("/offset", "/stretch", "/skew")):
         return 1.0 / np.sqrt(shape[-1])
     return 1.0
 

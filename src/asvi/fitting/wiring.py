@@ -90,7 +90,7 @@ class _Wiring(SurrogateReading):
         if not context.frame:
             return  # no weights to write a curvature into
         for name, noise in self._heard(context).items():
-            if name == "gates":
+            if name in ("gates", "cell"):
                 continue
             noise = noise.drawn
             between = index.ndim + 1 - noise.ndim
