@@ -185,6 +185,7 @@ def main() -> None:
     parser.add_argument("--chunk", type=int, default=1000)
     parser.add_argument("--images", type=int, default=None, help="use the first so many")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--save-as", default=None, help="name of the files; the data set's name")
     chosen = parser.parse_args()
     chosen.out.mkdir(parents=True, exist_ok=True)
     data = images(chosen.name, chosen.data)[: chosen.images]
@@ -201,13 +202,14 @@ def main() -> None:
         chunk=chosen.chunk,
         mirror=chosen.name == "cifar10",
     )
-    path = chosen.out / f"{chosen.name}.npz"
+    name = chosen.save_as or chosen.name
+    path = chosen.out / f"{name}.npz"
     generators.save(generator, path)
     kept = generators.load(path)  # what others will use, rounding and all
     samples = jax.jit(kept)(jax.random.normal(jax.random.key(1), (64, kept.latent)))
-    grid(np.asarray(samples), chosen.out / f"{chosen.name}_samples.png")
-    account = {"name": chosen.name, "seed": chosen.seed, **account, "bytes": path.stat().st_size}
-    (chosen.out / f"{chosen.name}.json").write_text(json.dumps(account, indent=1) + "\n")
+    grid(np.asarray(samples), chosen.out / f"{name}_samples.png")
+    account = {"data": chosen.name, "seed": chosen.seed, **account, "bytes": path.stat().st_size}
+    (chosen.out / f"{name}.json").write_text(json.dumps(account, indent=1) + "\n")
     print(f"wrote {path} ({account['bytes'] / 1e6:.1f} MB), its samples and its card", flush=True)
 
 
