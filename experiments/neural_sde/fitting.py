@@ -144,10 +144,10 @@ def fit(
 
 
 def _adam(budget: Budget) -> optax.GradientTransformation:
-    """Adam with a cosine schedule; gradients of faint scales and far frames are clipped."""
+    """Adam with a cosine schedule, its steps in natural units."""
     rise = max(1, budget.steps // 50)
     rate = optax.warmup_cosine_decay_schedule(0.0, budget.rate, rise, budget.steps)
-    return optax.chain(optax.clip_by_global_norm(1e4), optax.adam(rate))
+    return asvi.in_units(optax.chain(optax.clip_by_global_norm(1e4), optax.adam(rate)))
 
 
 def _weight(budget: Budget, i: Any) -> jax.Array:
