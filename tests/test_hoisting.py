@@ -34,7 +34,14 @@ def tree(carry, inputs):
     return {"a": a, "n": carry["n"] + 1}, a.sum() * drift
 
 
+def forgetful(x, inputs):
+    key, drift = inputs
+    made = drift + jax.random.normal(key)
+    return made, x * made
+
+
 CASES = {
+    "no step waits for another": (forgetful, jnp.asarray(0.5)),
     "walk": (walk, 0.0),
     "the carry decides whether to draw": (branching, 0.5),
     "no noise": (no_noise, 1.0),
@@ -80,3 +87,15 @@ def test_the_noise_is_drawn_outside_of_the_loop():
     assert len(bodies) == 1
     assert "random_bits" not in bodies[0]
     assert "random_bits" in str(closed)
+
+
+def test_steps_that_need_not_wait_run_together():
+    """A chain whose states are given has no loop; one whose carry is used has."""
+    keys = jax.random.split(jax.random.key(0), 7)
+
+    def loops(body):
+        closed = jax.make_jaxpr(lambda k: hoisting.scan(body, jnp.zeros(()), k, jnp.ones(7)))(keys)
+        return [e.primitive.name for e in closed.jaxpr.eqns].count("scan")
+
+    assert loops(forgetful) == 0
+    assert loops(walk) == 1

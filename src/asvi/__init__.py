@@ -7,7 +7,7 @@
 - :mod:`asvi.families`: what a site's surrogate is made of; :func:`register_parameters`,
   :func:`register_substitution` for distributions of your own;
 - :class:`AutoASVI`, :func:`autoguide`: the guide;
-- :class:`ELBO`: the loss;
+- :class:`ELBO`: the loss; :func:`in_units`: an optimiser with the steps that suit the families;
 - :func:`fit`, :class:`Fit`, :func:`load`, :func:`resume`: the one call and its result;
 - :class:`Posterior`: what was fitted; :mod:`asvi.plot` draws it;
 - :mod:`asvi.tasks`: embedded problems with exact answers.
@@ -17,6 +17,7 @@ from asvi import families, tasks
 from asvi.errors import AsviError, FamilyError, LossError, ModelError, SiteError
 from asvi.families import register_parameters, register_substitution
 from asvi.fit import Fit, fit, load, resume
+from asvi.fitting.units import in_units
 from asvi.guide import AutoASVI, autoguide
 from asvi.objective import ELBO
 from asvi.posterior import Posterior
@@ -39,6 +40,7 @@ __all__ = [
     "autoguide",
     "families",
     "fit",
+    "in_units",
     "load",
     "register_parameters",
     "register_substitution",

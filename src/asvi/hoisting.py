@@ -6,6 +6,10 @@ generator is most of a step's cost. :func:`scan` traces the body once, finds the
 depend on the key and not on the carry, and computes them for all steps together. The numbers are
 the same as in ``jax.lax.scan``.
 
+Where no step's result depends on the carry, as in a chain whose states are all given, there is
+nothing to wait for: the carries are known beforehand, and all steps run together. The density of a
+path then takes one batched pass in place of a loop.
+
 >>> import jax, jax.numpy as jnp
 >>> def step(x, inputs):
 ...     key, drift = inputs
@@ -24,6 +28,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax import lax
 from jax.extend.core import ClosedJaxpr, Var, jaxpr_as_fun
 
@@ -49,6 +54,9 @@ def scan(
     closed, shapes = jax.make_jaxpr(body, return_shape=True)(init, step)
     carried, of_keys = len(jax.tree.leaves(init)), len(jax.tree.leaves(keys))
     jaxpr = closed.jaxpr
+    if _alike(init, shapes[0]) and _forgets(jaxpr, carried) and not _branches(jaxpr):
+        flat = _together(jaxpr_as_fun(closed), jax.tree.leaves(init), inputs, reverse)
+        return jax.tree.unflatten(jax.tree.structure(shapes), flat)
     early = _keyed(jaxpr, carried, of_keys)
     if not early:
         return lax.scan(body, init, inputs, **plain)
@@ -100,6 +108,52 @@ def _keyed(jaxpr: Any, carried: int, of_keys: int) -> list[Any]:
             keyed.update(eqn.outvars)
             found.append(eqn)
     return found
+
+
+def _alike(init: Any, after: Any) -> bool:
+    """Whether there is a carry and it keeps its form; `lax.scan` has the words where it does not."""
+    if not jax.tree.leaves(init) or jax.tree.structure(init) != jax.tree.structure(after):
+        return False
+    forms = [[(jnp.shape(x), x.dtype) for x in map(_array, jax.tree.leaves(t))] for t in (init, after)]
+    return forms[0] == forms[1]
+
+
+def _array(x: Any) -> Any:
+    return x if hasattr(x, "dtype") else jnp.asarray(x)
+
+
+def _forgets(jaxpr: Any, carried: int) -> bool:
+    """Whether no carry depends on the one before."""
+    late = set(jaxpr.invars[:carried])
+    for eqn in jaxpr.eqns:
+        if eqn.effects or any(var in late for var in eqn.invars if isinstance(var, Var)):
+            late.update(eqn.outvars)
+    return not any(isinstance(var, Var) and var in late for var in jaxpr.outvars[:carried])
+
+
+def _branches(jaxpr: Any) -> bool:
+    """Whether there are branches or open-ended loops inside, of which all would run at once."""
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name in ("cond", "while"):
+            return True
+        inner = [getattr(value, "jaxpr", value) for value in eqn.params.values()]
+        if any(hasattr(value, "eqns") and _branches(value) for value in inner):
+            return True
+    return False
+
+
+def _together(body: Callable, init: list[Any], inputs: Any, reverse: bool) -> list[Any]:
+    """All steps of a scan whose carries do not depend on each other."""
+    flat, carried = jax.tree.leaves(inputs), len(init)
+    carries = jax.vmap(lambda *step: body(*init, *step)[:carried])(*flat)
+
+    def before(first: Any, carry: jax.Array) -> jax.Array:
+        first = _array(first)[None]
+        return jnp.concatenate([carry[1:], first] if reverse else [first, carry[:-1]])
+
+    results = jax.vmap(body)(*map(before, init, carries), *flat)
+    last = 0 if reverse else -1
+    return [*(carry[last] for carry in carries), *results[carried:]]
 
 
 def _makers(jaxpr: Any, wanted: Sequence[Any]) -> list[Any]:

@@ -9,14 +9,18 @@ neighbour's would never settle.
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from asvi.fitting.problem import Problem
 from asvi.guide import AutoASVI
 
-__all__ = ["in_order", "location_names", "named_units", "units"]
+__all__ = ["in_order", "in_units", "location_names", "named_units", "units"]
 
 GATE_UNIT = 0.25  # the gate's own gain is 4
 
@@ -51,7 +55,37 @@ def _of_name(name: str, shape: tuple[int, ...]) -> float:
         return GATE_UNIT / np.sqrt(shape[-1])
     if "/coupling/" in name and not name.endswith(("/offset", "/stretch", "/skew")):
         return 1.0 / np.sqrt(shape[-1])
+    if re.search(r"_coupling_\d+$", name):  # the matrices of a chain family
+        return 1.0 / np.sqrt(shape[-1])
     return 1.0
+
+
+def in_units(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
+    """``optimizer`` with the steps that :func:`asvi.fit` takes, for ``numpyro.infer.SVI``.
+
+    A step of Adam moves every number by about the learning rate. A row of k coupling weights adds
+    up, so its steps are made shorter by a factor of √k; and a frame is held where it is. Without
+    it, a coupled family or a chain family with a state of 100 numbers takes steps that are ten
+    times too long.
+
+    >>> import optax
+    >>> step = in_units(optax.sgd(1.0))
+    >>> params = {"auto/x/coupling/within": jnp.zeros((4, 4)), "auto/x/loc/data_term": jnp.zeros(4)}
+    >>> change, _ = step.update(jax.tree.map(jnp.ones_like, params), step.init(params), params)
+    >>> {name: float(x.min()) for name, x in change.items()}
+    {'auto/x/coupling/within': -0.5, 'auto/x/loc/data_term': -1.0}
+    """
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        updates, state = optimizer.update(updates, state, params)
+        return jax.tree_util.tree_map_with_path(_in_unit, updates), state
+
+    return optax.GradientTransformation(optimizer.init, update)
+
+
+def _in_unit(path: tuple[Any, ...], step: jax.Array) -> jax.Array:
+    name = getattr(path[0], "key", None) if path else None
+    return _of_name(name, jnp.shape(step)) * step if isinstance(name, str) else step
 
 
 def location_names(problem: Problem) -> dict[str, str]:
