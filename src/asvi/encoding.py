@@ -140,8 +140,7 @@ def _plate_of(family: Amortized, program: Program, sites: list[Site]) -> str:
     near = served or known
     raise FamilyError(
         with_mended(
-            f"the model has no plate {family.plate!r}; its plates are "
-            f"{', '.join(known) or 'none'}",
+            f"the model has no plate {family.plate!r}; its plates are {', '.join(known) or 'none'}",
             f'asvi.families.Amortized(plate="{near[0]}")' if near else None,
         )
     )

@@ -145,19 +145,21 @@ def as_network(encoder: Any) -> Network:
     >>> network.apply(params, jnp.ones(3)).tolist()
     [1.0, 1.0, 1.0]
     """
-    if _is_from("flax.nnx", encoder):
+    if isinstance(encoder, type):
+        pass  # a class, not yet made
+    elif _is_from("flax.nnx", encoder):
         return _nnx(encoder)
-    if _is_from("flax.linen", encoder):
+    elif _is_from("flax.linen", encoder):
         return _linen(encoder)
-    if _is_from("equinox", encoder):
+    elif _is_from("equinox", encoder):
         return _equinox(encoder)
-    if isinstance(encoder, tuple) and len(encoder) == 2 and callable(encoder[0]):
+    elif isinstance(encoder, tuple) and len(encoder) == 2 and callable(encoder[0]):
         function, params = encoder
         init = params if callable(params) else lambda _key, _data: params
         return Network(init, function)
-    if callable(getattr(encoder, "init", None)) and callable(getattr(encoder, "apply", None)):
+    elif callable(getattr(encoder, "init", None)) and callable(getattr(encoder, "apply", None)):
         return Network(encoder.init, encoder.apply)
-    if callable(encoder) and not isinstance(encoder, type):
+    elif callable(encoder):
         return Network(lambda _key, _data: {}, lambda _params, data: encoder(data))
     shown = f"the class {encoder.__name__}" if isinstance(encoder, type) else repr(encoder)
     raise FamilyError(

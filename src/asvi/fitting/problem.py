@@ -60,9 +60,10 @@ class Problem:
         except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError):
             self.static_data, self._fixed = True, arrays
         example = jax.eval_shape(self._initial, jax.random.key(0), arrays)
-        zeros = {name: jnp.zeros(x.shape, x.dtype) for name, x in example.items()}
+        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), example)
         flat, self.unravel = ravel_pytree(zeros)
         self.size = flat.size
+        self.has_networks = any(not hasattr(x, "shape") for x in example.values())
         self.dtype = flat.dtype
         #: Path gradients rerun the guide's density at given values: cheap for families of sites.
         self.has_path = isinstance(self.guide, AutoASVI)
@@ -113,7 +114,13 @@ class Problem:
             if site["type"] == "param":
                 transform = biject_to(site["kwargs"].get("constraint", constraints.real))
                 self._transforms[name] = transform
-                free[name] = jnp.asarray(transform.inv(site["value"]), jnp.result_type(float))
+                # A network of the model's own is one parameter, a tree of arrays.
+                free[name] = jax.tree.map(
+                    lambda x, transform=transform: jnp.asarray(
+                        transform.inv(x), jnp.result_type(float)
+                    ),
+                    site["value"],
+                )
         return free
 
     def initial(self, key: jax.Array, arrays: list[Any]) -> jax.Array:
