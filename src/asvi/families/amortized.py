@@ -155,9 +155,10 @@ class Amortized(Family):
             head = heads[f"{name}/data_term"]
             point = prior_weight_shape(head.constraint, head.shape)
             shape = (*point[: head.axis], 1, *point[head.axis :])
-            start = jnp.full(shape, self.base.initial_prior_weight)
             declared[weight] = Parameter(
-                shape, PriorWeight(self.base.gate_gain), lambda _key, _prior, start=start: start
+                shape,
+                PriorWeight(self.base.gate_gain),
+                lambda _key, _prior, shape=shape: jnp.full(shape, self.base.initial_prior_weight),
             )
         return declared
 
