@@ -73,8 +73,11 @@ def main() -> None:
     text = report.tables(rows, headline)
     (out / "tables.md").write_text(text)
     print(text)
-    for path in report.figures(out, headline):
-        print(f"wrote {path}")
+    try:
+        for path in report.figures(out, headline):
+            print(f"wrote {path}")
+    except ImportError:
+        print("no matplotlib here: run again with --report where there is, for the figures")
 
 
 if __name__ == "__main__":
