@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 JOBS ?= 2
 
-.PHONY: setup demo test test-all check bench docs clean
+.PHONY: setup demo test test-all check bench deep-generative docs clean
 
 setup: $(STAMP)
 
@@ -37,6 +37,9 @@ bench: setup
 	$(BIN)/python -m benchmarks.fit_tasks
 	$(BIN)/python -m benchmarks.verdicts
 	$(BIN)/python -m benchmarks.everyday.fits
+
+deep-generative: setup
+	$(BIN)/python -m experiments.deep_generative
 
 docs: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"

@@ -174,9 +174,7 @@ def _pictures(generator: Any, episodes: Episode, lanes: Lanes) -> dict[str, np.n
         "mean": show(jnp.mean(lanes.draws[0], 0)),
         "draws": show(jnp.asarray(lanes.draws[0, :4])),
     }
-    return {
-        key: np.asarray(x, bool if key == "seen" else np.float16) for key, x in arrays.items()
-    }
+    return {key: np.asarray(x, bool if key == "seen" else np.float16) for key, x in arrays.items()}
 
 
 def _plain(settings: Settings) -> dict[str, Any]:

@@ -91,9 +91,7 @@ def make_step(optimizer: optax.GradientTransformation, latent: int, batch: int, 
             x = jnp.where(turned, x[:, :, ::-1], x)
 
         def of_judges(judges):
-            made, _ = generators.in_training(
-                state.makes, jax.random.normal(first, (batch, latent))
-            )
+            made, _ = generators.in_training(state.makes, jax.random.normal(first, (batch, latent)))
             real, fake = discriminate(judges, x), discriminate(judges, made)
             right = (jnp.mean(real > 0) + jnp.mean(fake < 0)) / 2
             return _loss(real, 0.9) + _loss(fake, 0.0), right
@@ -139,9 +137,7 @@ def train(
     makes = generators.start(keys[0], latent, width, channels)
     judges = start_discriminator(keys[1], width, channels)
     average = jax.tree.map(jnp.copy, makes)
-    state = State(
-        keys[2], makes, judges, average, (optimizer.init(makes), optimizer.init(judges))
-    )
+    state = State(keys[2], makes, judges, average, (optimizer.init(makes), optimizer.init(judges)))
     step = make_step(optimizer, latent, batch, mirror)
 
     @partial(jax.jit, donate_argnums=1)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from asvi.families import MeanField
+from asvi.families import Amortized, MeanField
 from asvi.families.chains import AR1, LinearCoupling
 from asvi.families.context import moral_edges
 from asvi.guide import AutoASVI
@@ -84,7 +84,7 @@ def explain(posterior: Posterior) -> Explanation:
             }
         else:
             family, weights = problem.family, {}
-        rows.append(SiteRow(site.name, type(family).__name__, known, weights))
+        rows.append(SiteRow(site.name, _name(family), known, weights))
     follows = {frozenset(edge) for edge in edges if _follows(problem, parents, rows, *edge)}
     return Explanation(
         tuple(rows),
@@ -105,9 +105,15 @@ def _follows(problem: Any, parents: Any, rows: list[SiteRow], a: str, b: str) ->
     for parent, child in ((a, b), (b, a)):
         if parent in _heard_by(problem, child):
             return True
-        if parent in parents[child] and families[child] != MeanField.__name__:
+        if parent in parents[child] and MeanField.__name__ not in families[child]:
             return True
     return False
+
+
+def _name(family: Any) -> str:
+    if isinstance(family, Amortized):
+        return f"Amortized {type(family.base).__name__}"
+    return type(family).__name__
 
 
 def _left_out(guide: Any) -> list[tuple[str, str]]:

@@ -17,7 +17,7 @@ from asvi import inference_data, stored
 from asvi.diagnose import Report, diagnose
 from asvi.errors import AsviError
 from asvi.explain import Explanation, explain
-from asvi.families import Coupled, Family, WholeFamily
+from asvi.families import Amortized, Coupled, Family, WholeFamily
 from asvi.fitting import checkpoint as checkpoints
 from asvi.fitting.problem import Problem, problem_for
 from asvi.fitting.run import Run, check_plan, run
@@ -113,6 +113,7 @@ def fit(
     *args: Any,
     key: jax.Array | None = None,
     family: Family | WholeFamily | Mapping[str, Family] | None = None,
+    amortize: str | None = None,
     draws: int | None = None,
     steps: int | None = None,
     restarts: int | None = None,
@@ -130,6 +131,9 @@ def fit(
         machine. Without it, ``jax.random.key(0)``.
     :param family: see :class:`~asvi.guide.AutoASVI`; also a family of the whole model. Without it,
         :class:`~asvi.families.Coupled`.
+    :param amortize: a plate whose latents get their data terms from a network that reads the data
+        of each point, for large or subsampled plates: short for ``family=Amortized(plate=...)``;
+        with ``family`` as its ``base``. See :class:`~asvi.families.Amortized`.
     :param draws: draws per step and lane (default 2, or 8 where score-function gradients are used;
         lanes pool theirs after the race).
     :param steps: the most steps that may be taken (default 24,000).
@@ -161,7 +165,7 @@ def fit(
     plan = _with_optimizer(plan, optimizer)
     if checkpoint is not None:
         checkpoints.check_writable(checkpoint)
-    family = Coupled() if family is None else family
+    family = _family(family, amortize)
     problem, arrays = problem_for(model, family, args, kwargs, discrete)
     if draws is None and problem.may_have_scores and problem.has_scores(arrays):
         plan = replace(plan, draws=8)
@@ -173,6 +177,7 @@ def resume(
     model: Callable,
     *args: Any,
     family: Family | WholeFamily | Mapping[str, Family] | None = None,
+    amortize: str | None = None,
     optimizer: optax.GradientTransformation | None = None,
     discrete: str | Mapping[str, str] = "auto",
     progress: bool = True,
@@ -186,21 +191,34 @@ def resume(
     begun = time.monotonic()
     key, plan = checkpoints.header(path)
     plan = _with_optimizer(plan, optimizer)
-    family = Coupled() if family is None else family
+    family = _family(family, amortize)
     problem, arrays = problem_for(model, family, args, kwargs, discrete)
     found = run(problem, arrays, key, plan, progress, path, begun, must_exist=True)
     return _as_fit(found, problem, arrays)
 
 
-def load(path: str | Path, model: Callable) -> Fit:
+def load(path: str | Path, model: Callable, *, family: Any = None) -> Fit:
     """A saved fit of ``model``; it draws without the training data.
 
-    What needs data (``diagnose``, ``to_arviz``) asks for them by :func:`fit`.
+    What needs data (``diagnose``, ``to_arviz``) asks for them by :func:`fit`. Where the family
+    holds a network of your own, give that family again: the file has its weights, not its code.
     """
-    found, problem, arrays, about = stored.load(path, model)
+    found, problem, arrays, about = stored.load(path, model, family)
     result = _as_fit(found, problem, arrays, has_data=False)
     result.told = about["diagnosis"]
     return result
+
+
+def _family(family: Any, amortize: str | None) -> Any:
+    """The family that was asked for."""
+    if amortize is not None:
+        if not isinstance(amortize, str):
+            raise AsviError(
+                f"amortize={amortize!r} is no plate's name.\n"
+                'Write instead:\n    asvi.fit(model, y, amortize="point")'
+            )
+        return Amortized(plate=amortize, base=family)
+    return Coupled() if family is None else family
 
 
 def _with_optimizer(plan: Plan, optimizer: Any) -> Plan:

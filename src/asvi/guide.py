@@ -34,8 +34,9 @@ from numpyro.util import not_jax_tracer
 from asvi.advice import hint_at_scan, jumps, refuse_reversed_scans
 from asvi.checks import check_distribution, check_observed
 from asvi.dependence import Dependence, crossings
+from asvi.encoding import encodings_of
 from asvi.errors import FamilyError
-from asvi.families import ContextFamily, ConvexUpdate, Family, Parameter, WholeFamily
+from asvi.families import Amortized, ContextFamily, ConvexUpdate, Family, Parameter, WholeFamily
 from asvi.losses import check_loss
 from asvi.program import Program, Site, survey
 from asvi.reading import SurrogateReading
@@ -101,6 +102,7 @@ class AutoASVI(AutoGuide):
         self._family_of: dict[str, Family] = {}
         self._surrogates: dict[str, Distribution] = {}
         self.contexts: dict[str, Any] = {}  # what each site listens to, by address
+        self.encodings: list[Any] = []  # the encoders of amortised families
         self.jumps: frozenset[str] = frozenset()  # continuous sites that decide a branch
         self.dependence: Dependence | None = None  # known after the first call
         self._starts: dict[str, dict[str, Distribution]] = {}
@@ -188,12 +190,18 @@ class AutoASVI(AutoGuide):
         self._check_patterns(program)
         declared, surrogates = {}, {}
         contexts = _contexts(program, family_of)
+        encodings = encodings_of(program, family_of, self.model, args, kwargs)
+        heads = {a: heads for encoding in encodings for a, heads in encoding.heads.items()}
         for site in map(program.with_parents, program.latent):
             family, context = family_of[site.address], contexts.get(site.address)
             if isinstance(family, ContextFamily):
                 declared[site.address] = family.declare_in(site, context)
                 # In shapes a moved surrogate is the family's own, unmoved.
                 own = family.declare(site)
+            elif isinstance(family, Amortized) and site.address in heads:
+                given = heads[site.address]
+                declared[site.address] = family.declare_shared(site, given)
+                own = {**declared[site.address], **_as_declared(site, given)}
             else:
                 own = declared[site.address] = family.declare(site)
             surrogates[site.address] = _abstract_surrogate(family, site, own)
@@ -205,7 +213,7 @@ class AutoASVI(AutoGuide):
         hint_at_scan(program)
         self.program, self._family_of = program, family_of
         self._declared, self._surrogates = declared, surrogates
-        self.contexts, self.jumps = contexts, jumps(program)
+        self.contexts, self.jumps, self.encodings = contexts, jumps(program), encodings
         self.dependence = self._dependence(program, contexts, args, kwargs)
         self.prototype_trace = {site.name: site for site in program.sites}
 
@@ -303,6 +311,12 @@ class AutoASVI(AutoGuide):
         keys = jax.random.split(key, site.steps) if steps else key
         return over_steps(parameter.initial, steps)(keys, prior)
 
+    def priors_at_start(
+        self, key: jax.Array, args: tuple, kwargs: dict[str, Any]
+    ) -> dict[str, Distribution]:
+        """The sites' priors where amortised families start, by address."""
+        return self._prior_at("prior_mean", key, args, kwargs)
+
     def _prior_at(self, start, key, args, kwargs) -> dict[str, Distribution]:
         if start in self._starts:
             return self._starts[start]
@@ -340,6 +354,15 @@ def _contexts(program: Program, family_of: dict[str, Family]) -> dict[str, Any]:
         sites = [s for s in program.latent if family_of[s.address] is family]
         found |= family.contexts(program, [program.with_parents(s) for s in sites])
     return found
+
+
+def _as_declared(site: Site, heads: Mapping[str, Any]) -> dict[str, Parameter]:
+    """What an encoder gives to a site, as if it were declared for each point."""
+    batch = len(site.full_batch_shape)
+    return {
+        name: Parameter(site.full_batch_shape + head.shape[batch - 1 :], head.constraint)
+        for name, head in heads.items()
+    }
 
 
 def _abstract_surrogate(family: Family, site: Site, declared: dict[str, Parameter]) -> Distribution:

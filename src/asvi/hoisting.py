@@ -114,7 +114,9 @@ def _alike(init: Any, after: Any) -> bool:
     """Whether there is a carry and it keeps its form; `lax.scan` has the words where it does not."""
     if not jax.tree.leaves(init) or jax.tree.structure(init) != jax.tree.structure(after):
         return False
-    forms = [[(jnp.shape(x), x.dtype) for x in map(_array, jax.tree.leaves(t))] for t in (init, after)]
+    forms = [
+        [(jnp.shape(x), x.dtype) for x in map(_array, jax.tree.leaves(t))] for t in (init, after)
+    ]
     return forms[0] == forms[1]
 
 

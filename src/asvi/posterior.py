@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from math import prod
 from typing import Any
 
@@ -14,6 +15,7 @@ from numpyro.distributions import biject_to
 from numpyro.infer import Predictive
 
 from asvi.errors import AsviError, SiteError
+from asvi.fitting.data import split
 from asvi.fitting.problem import Problem
 from asvi.guide import AutoASVI
 from asvi.interpretation import Interpretation
@@ -44,13 +46,53 @@ class Posterior:
 
     def __init__(self, problem: Problem, params: dict[str, jax.Array], arrays: list[Any]):
         self.problem, self.params, self.arrays = problem, params, arrays
+        self._elsewhere: dict[Any, Problem] = {}
         self._summary: tuple[dict[str, np.ndarray], dict[str, np.ndarray]] | None = None
 
     # ---------------------------------------------------------------------------------- draws
 
-    def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> Draws:
-        """Draws of every latent and deterministic site, each of shape ``shape + site``."""
+    def sample(
+        self, key: jax.Array, shape: tuple[int, ...] = (), *args: Any, **kwargs: Any
+    ) -> Draws:
+        """Draws of every latent and deterministic site, each of shape ``shape + site``.
+
+        With arguments, as to the model, the draws are those at these arguments: an amortised
+        family (:class:`~asvi.families.Amortized`) reads the new points' data, however many they
+        are. Without, they are those of the fit.
+        """
+        if args or kwargs:
+            return self._at(args, kwargs)._draw(key, shape)[0]
         return self._draw(key, shape)[0]
+
+    def _at(self, args: tuple, kwargs: dict[str, Any]) -> Posterior:
+        """The same parameters at other arguments."""
+        arrays, layout = split(args, kwargs)
+        known = layout.key()
+        if known is None or known not in self._elsewhere:
+            problem = copy(self.problem)
+            problem.layout, problem.compiled, problem.static_data = layout, {}, False
+            self._elsewhere[known] = problem
+        return Posterior(self._elsewhere[known], self.params, arrays)
+
+    def elbo(
+        self, key: jax.Array, *args: Any, draws: int = 100, **kwargs: Any
+    ) -> tuple[float, float]:
+        """The ELBO of other data at the fitted parameters, and its standard error.
+
+        For an amortised family it is the held-out ELBO of new points; without arguments, that of
+        the data of the fit.
+        """
+        at = self._at(args, kwargs) if args or kwargs else self
+
+        def compiled(keys, params, arrays):
+            def one(key):
+                return sum(at.problem.terms_at(params, key, arrays).values(), jnp.zeros(()))
+
+            return jax.lax.map(one, keys, batch_size=32)
+
+        run = at.problem.jit("elbo", lambda: compiled)
+        found = np.asarray(run(jax.random.split(key, draws), self.params, at.arrays), float)
+        return float(found.mean()), float(found.std(ddof=1) / np.sqrt(draws))
 
     def _draw(self, key: jax.Array, shape: tuple[int, ...]) -> tuple[Draws, jax.Array]:
         """Draws, and the guide's log density at each."""

@@ -11,9 +11,11 @@ from numpyro import handlers
 from numpyro.primitives import _PYRO_STACK, apply_stack
 
 from asvi.bodies import handler_stack, outer_handlers
+from asvi.encoding import data_of
 from asvi.errors import ModelError, SiteError
 from asvi.families import ContextFamily, Parameter
 from asvi.families.noise import Heard, residual
+from asvi.gathering import PlateRows, gather
 from asvi.interpretation import Frame, Interpretation
 from asvi.program import Site
 
@@ -40,6 +42,38 @@ class SurrogateReading(Interpretation):
         self._plate_sizes: dict[str, int] = {}
         self._start_key: jax.Array | None = None
         self._priors: dict[str, Any] = {}
+        self._amortised = {encoding.plate for encoding in guide.encodings}
+        self._encoded: dict[str, dict[str, jax.Array]] = {}
+        self._plates: dict[str, PlateRows] = {}
+
+    # -------------------------------------------------------------------------------- encoders
+
+    def __enter__(self):
+        if self.guide.encodings:
+            self._encode()  # before this reading is at work, under the handlers outside
+        return super().__enter__()
+
+    def _encode(self) -> None:
+        """Look which rows and data this run has, and let the encoders read them."""
+        observed = frozenset(s.name for s in self.program.observed)
+        gathered = gather(self.guide.model, self.args, self.kwargs, observed)
+        self._plates = gathered.plates
+
+        def priors(key: jax.Array) -> dict[str, Any]:
+            return self.guide.priors_at_start(self._one_key(key), self.args, self.kwargs)
+
+        def ask(name: str, initial: Any) -> jax.Array:
+            return numpyro.param(f"{self.guide.prefix}/{name}", initial)
+
+        for encoding in self.guide.encodings:
+            data = data_of(encoding.family, encoding.plate, gathered, self.args, self.kwargs)
+            self._encoded |= encoding.encode(data, ask, priors)
+
+    def _one_key(self, key: jax.Array) -> jax.Array:
+        """One key, so that all sites start from the same draw of the prior."""
+        if self._start_key is None:
+            self._start_key = key
+        return self._start_key
 
     # -------------------------------------------------------------------------------- sites
 
@@ -62,6 +96,7 @@ class SurrogateReading(Interpretation):
             name: self._subsampled(self._parameter(site, name), site, parameter)
             for name, parameter in self.guide._declared[site.address].items()
         }
+        parameters |= self._encoded.get(site.address, {})
         if isinstance(family, ContextFamily):
             heard = self._heard(self.contexts[site.address])
             msg["fn"] = family.update_in(msg["fn"], parameters, site, heard)
@@ -157,6 +192,9 @@ class SurrogateReading(Interpretation):
     def visit_other(self, msg: dict[str, Any]) -> None:
         if msg["type"] == "plate":
             self._plate_sizes[msg["name"]] = msg["args"][0]
+            known = self._plates.get(msg["name"])
+            if known is not None and known.rows is not None:
+                msg["value"] = known.rows  # those that the encoders have read
         elif msg["type"] in ("param", "mutable"):
             self._borrow(msg)
         elif msg["type"] == "deterministic" and self.frame.is_root:
@@ -193,9 +231,12 @@ class SurrogateReading(Interpretation):
 
     def _check_shape(self, msg: dict[str, Any], site: Site) -> None:
         now = list(msg["fn"].batch_shape)
+        full = list(site.full_batch_shape)
         for frame in msg["cond_indep_stack"]:
             now[frame.dim] = self._plate_sizes.get(frame.name, frame.size)
-        then = site.full_batch_shape + site.event_shape
+            if frame.name in self._amortised and site.address in self._encoded:
+                full[frame.dim] = now[frame.dim]  # other points, or another number of them
+        then = tuple(full) + site.event_shape
         if (shape := tuple(now) + msg["fn"].event_shape) != then:
             raise SiteError(
                 site.name,
@@ -215,12 +256,8 @@ class SurrogateReading(Interpretation):
         parameter = self.guide._declared[site.address][name]
 
         def initial(key: jax.Array) -> jax.Array:
-            # One key, so that all sites start from the same draw of the prior.
-            if self._start_key is None:
-                self._start_key = key
-            return self.guide.initial_value(
-                site, name, self._start_key, self.args, self.kwargs, self._priors
-            )
+            one = self._one_key(key)
+            return self.guide.initial_value(site, name, one, self.args, self.kwargs, self._priors)
 
         with outer_handlers(self):
             return numpyro.param(

@@ -17,6 +17,7 @@ from jax.interpreters import partial_eval
 
 from asvi import families
 from asvi.errors import AsviError, ModelError
+from asvi.families import Amortized, Family, SetEncoder
 from asvi.files import read_file, write_file
 from asvi.fitting.problem import Problem
 from asvi.fitting.run import Run
@@ -47,7 +48,13 @@ def save(path: str | Path, posterior: Posterior, run: Any, about: dict[str, Any]
         "run": {name: _plain(getattr(run, name)) for name in _NUMBERS},
         "about": about,
     }
-    arrays = {f"params/{name}": value for name, value in posterior.params.items()}
+    arrays = {}
+    for name, value in posterior.params.items():
+        leaves = jax.tree.leaves(value)
+        if hasattr(value, "shape"):
+            arrays[f"params/{name}"] = value
+        else:  # a network of the model's own
+            arrays |= {f"params/{name}#{i}": leaf for i, leaf in enumerate(leaves)}
     arrays["losses"] = run.losses
     for i, (array, keep) in enumerate(zip(posterior.arrays, used, strict=True)):
         if keep:
@@ -55,14 +62,16 @@ def save(path: str | Path, posterior: Posterior, run: Any, about: dict[str, Any]
     write_file(path, header, arrays)
 
 
-def load(path: str | Path, model: Callable) -> tuple[Run, Problem, list[Any], dict[str, Any]]:
+def load(
+    path: str | Path, model: Callable, family: Any = None
+) -> tuple[Run, Problem, list[Any], dict[str, Any]]:
     """The run, its problem for ``model``, and arguments enough to draw."""
     header, stored = read_file(path, KIND)
     if header.get("format") != FORMAT:
         raise AsviError(
             f"{path} has format {header.get('format')}; this version reads format {FORMAT}."
         )
-    family = _family_from_json(header["family"], path)
+    family = _family_from_json(header["family"], path) if family is None else family
     arrays = []
     for i, about in enumerate(header["arrays"]):
         blank = np.zeros(about["shape"], about["dtype"])
@@ -84,11 +93,14 @@ def load(path: str | Path, model: Callable) -> tuple[Run, Problem, list[Any], di
             f"{path} belongs to another model; differing sites: {'; '.join(differs)}.\n"
             "Give asvi.load the model that was fitted."
         )
-    params = {
-        name.removeprefix("params/"): jnp.asarray(value)
-        for name, value in stored.items()
-        if name.startswith("params/")
-    }
+    params = {}
+    for name, example in problem.unravel(jnp.zeros(problem.size, problem.dtype)).items():
+        if hasattr(example, "shape"):
+            params[name] = jnp.asarray(stored[f"params/{name}"])
+        else:
+            leaves, tree = jax.tree.flatten(example)
+            found_leaves = [jnp.asarray(stored[f"params/{name}#{i}"]) for i in range(len(leaves))]
+            params[name] = jax.tree.unflatten(tree, found_leaves)
     run = Run(losses=stored["losses"], params=params, **header["run"])
     return run, problem, arrays, header["about"]
 
@@ -145,7 +157,14 @@ def _family_to_json(family: Any) -> Any:
         return None
     if isinstance(family, dict):
         return {"sites": {pattern: _family_to_json(f) for pattern, f in family.items()}}
-    return {"class": type(family).__name__, "settings": vars(family)}
+    settings = {}
+    for name, value in vars(family).items():
+        if isinstance(value, Family | SetEncoder):
+            value = _family_to_json(value)
+        elif isinstance(family, Amortized) and name in ("encoder", "features"):
+            value = None if value is None else {"own": name}
+        settings[name] = value
+    return {"class": type(family).__name__, "settings": settings}
 
 
 def _family_from_json(stored: Any, path: Any) -> Any:
@@ -159,7 +178,16 @@ def _family_from_json(stored: Any, path: Any) -> Any:
             f"{path} was fitted with the family {stored['class']}, which is not one of asvi's own "
             "and cannot be made again from a file."
         )
-    return known(**stored["settings"])
+    settings = {}
+    for name, value in stored["settings"].items():
+        if isinstance(value, dict) and "own" in value:
+            raise AsviError(
+                f"{path} was fitted with {value['own']} of your own, whose weights it has, and not "
+                "the code.\nWrite instead:\n    "
+                f"asvi.load({str(path)!r}, model, family=Amortized({value['own']}=..., ...))"
+            )
+        settings[name] = _family_from_json(value, path) if isinstance(value, dict) else value
+    return known(**settings)
 
 
 def _arguments_to_json(problem: Problem) -> Any:

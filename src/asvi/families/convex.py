@@ -117,11 +117,11 @@ class ConvexUpdate(Family):
         for name, (leaf, term) in data_terms(self, site).items():
             shape = prior_weight_shape(leaf.constraint, term.shape)
             # Without parents θ is constant and α starts there: any λ starts at the prior.
-            weight = jnp.asarray(self.initial_prior_weight if site.parents else 0.5)
+            weight = self.initial_prior_weight if site.parents else 0.5
             declared[f"{name}/prior_weight"] = Parameter(
                 shape,
                 PriorWeight(self.gate_gain),
-                lambda _key, _prior, shape=shape, weight=weight: jnp.broadcast_to(weight, shape),
+                lambda _key, _prior, shape=shape, weight=weight: jnp.full(shape, weight),
             )
             declared[f"{name}/data_term"] = term
         return declared

@@ -62,10 +62,10 @@ class Problem:
         except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError):
             self.static_data, self._fixed = True, arrays
             example = jax.eval_shape(self._initial, jax.random.key(0), arrays)
-        flat, self.unravel = ravel_pytree(
-            {k: np.zeros(x.shape, x.dtype) for k, x in example.items()}
-        )
+        zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), example)
+        flat, self.unravel = ravel_pytree(zeros)
         self.size = flat.size
+        self.has_networks = any(not hasattr(x, "shape") for x in example.values())
         self.dtype = flat.dtype
         #: Path gradients rerun the guide's density at given values: cheap for families of sites.
         self.has_path = isinstance(self.guide, AutoASVI)
@@ -116,7 +116,13 @@ class Problem:
             if site["type"] == "param":
                 transform = biject_to(site["kwargs"].get("constraint", constraints.real))
                 self._transforms[name] = transform
-                free[name] = jnp.asarray(transform.inv(site["value"]), jnp.result_type(float))
+                # A network of the model's own is one parameter, a tree of arrays.
+                free[name] = jax.tree.map(
+                    lambda x, transform=transform: jnp.asarray(
+                        transform.inv(x), jnp.result_type(float)
+                    ),
+                    site["value"],
+                )
         return free
 
     def initial(self, key: jax.Array, arrays: list[Any]) -> jax.Array:
@@ -174,10 +180,10 @@ class Problem:
         """The vector that holds these constrained parameters."""
 
         def inverse(params):
-            free = {name: self._transforms[name].inv(x) for name, x in params.items()}
+            free = {n: jax.tree.map(self._transforms[n].inv, x) for n, x in params.items()}
             return ravel_pytree(free)[0]
 
-        values = {name: np.asarray(params[name], self.dtype) for name in sorted(params)}
+        values = jax.tree.map(lambda x: np.asarray(x, self.dtype), dict(params))
         return self.jit("free", lambda: inverse)(values)
 
     # -------------------------------------------------------------------------------- the ELBO

@@ -26,7 +26,7 @@ BOUND = 0.99  # of a prior weight near 1: any nearer, and its gradient vanishes
 def can_project(problem: Problem) -> bool:
     """Whether every site's family has the parameters that a Gaussian is written into."""
     guide = problem.guide
-    if not isinstance(guide, AutoASVI):
+    if not isinstance(guide, AutoASVI) or problem.has_networks:
         return False
     for site in map(problem.program.with_parents, problem.program.latent):
         if not isinstance(guide._family_of[site.address], ConvexUpdate):

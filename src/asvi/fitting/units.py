@@ -23,6 +23,7 @@ from asvi.guide import AutoASVI
 __all__ = ["in_order", "in_units", "location_names", "named_units", "units"]
 
 GATE_UNIT = 0.25  # the gate's own gain is 4
+NETWORK_UNIT = 0.5  # layers multiply: half a step in each
 
 
 def units(problem: Problem) -> jax.Array:
@@ -30,15 +31,20 @@ def units(problem: Problem) -> jax.Array:
     return jnp.asarray(in_order(named_units(problem)), problem.dtype)
 
 
-def in_order(values: dict[str, np.ndarray]) -> np.ndarray:
+def in_order(values: dict[str, Any]) -> np.ndarray:
     """One vector of these numbers, in the order of a problem's parameters."""
-    return np.concatenate([np.ravel(values[name]) for name in sorted(values)])
+    return np.concatenate([np.ravel(x) for x in jax.tree.leaves(values)])
 
 
-def named_units(problem: Problem) -> dict[str, np.ndarray]:
+def named_units(problem: Problem) -> dict[str, Any]:
     """The same by name: a site without parents has its location measured in the prior's scale."""
     example = jax.eval_shape(problem.unravel, jax.ShapeDtypeStruct((problem.size,), problem.dtype))
-    found = {name: np.full(x.shape, _of_name(name, x.shape)) for name, x in example.items()}
+    found = {
+        name: np.full(value.shape, _of_name(name, value.shape))
+        if hasattr(value, "shape")
+        else jax.tree.map(lambda x: np.full(x.shape, _of_layer(x.shape)), value)
+        for name, value in example.items()
+    }
     scales = problem.prior_scales
     for address, name in location_names(problem).items():
         if address in scales:
@@ -48,9 +54,18 @@ def named_units(problem: Problem) -> dict[str, np.ndarray]:
     return found
 
 
+def _of_layer(shape: tuple[int, ...]) -> float:
+    """Weights of a layer add up: a row of k of them is measured in :math:`1/\\sqrt k`."""
+    return NETWORK_UNIT / np.sqrt(np.prod(shape[:-1])) if len(shape) > 1 else NETWORK_UNIT
+
+
 def _of_name(name: str, shape: tuple[int, ...]) -> float:
     if "/frame/" in name:
         return 0.0  # held where the start put it
+    if re.search(r"^[^/]+/encoder\d*/", name):
+        return _of_layer(shape)
+    if name.endswith("/head_kernel"):
+        return NETWORK_UNIT / np.sqrt(shape[0])
     if name.endswith("_coupling"):
         return GATE_UNIT / np.sqrt(shape[-1])
     if "/coupling/" in name and not name.endswith(("/offset", "/stretch", "/skew")):

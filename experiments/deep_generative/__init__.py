@@ -1,0 +1,1 @@
+"""The paper's deep generative models of images, by amortised ASVI; see ``README.md``."""
