@@ -131,11 +131,13 @@ def test_the_density_is_that_of_the_noise_over_the_jacobian(float64):
         weights[0],
         jnp.array([1.0, 0.5, -0.5]),
         weights[1],
+        jnp.array([0.9, -0.5, 0.0]),
     )
     found = standard(base)
 
     def value(z):
-        epsilon = jnp.exp(moved.stretch) * z + jnp.tril(weights[0, 0], -1) @ z + moved.offset
+        v = z + moved.skew * (jnp.sqrt(1 + z**2) - 1)
+        epsilon = jnp.exp(moved.stretch) * v + jnp.tril(weights[0, 0], -1) @ v + moved.offset
         framed = epsilon + jnp.tril(weights[1, 0], -1) @ epsilon + moved.shift
         return found.transform(found.loc + found.scale * framed)
 
@@ -175,6 +177,42 @@ def test_draws_have_the_coupling_that_the_weights_say(float64):
 
 
 # ------------------------------------------------------------------------------------ contexts
+
+
+def test_curves_and_skew_hold_what_no_gaussian_over_the_noise_can():
+    """One number follows the square of another, and is skewed: a banana of sharp edges."""
+
+    def banana():
+        a = numpyro.sample("a", dist.Normal(0.0, 1.0))
+        b = numpyro.sample("b", dist.Normal(0.0, 1.0))
+        c = numpyro.sample("c", dist.Normal(0.0, 1.0))
+        numpyro.factor("bend", dist.Normal(a**2 / 2, 0.3).log_prob(b))
+        numpyro.factor("side", -jnp.exp(-4.0 * c))
+
+    grid = jnp.linspace(-8.0, 8.0, 4001)
+    prior = dist.Normal(0.0, 1.0).log_prob(grid)
+    inner = dist.Normal(grid**2 / 2, jnp.sqrt(1 + 0.3**2)).log_prob(0.0)
+    step = jnp.log(grid[1] - grid[0])
+    evidence = jax.nn.logsumexp(prior + inner) + step
+    evidence += jax.nn.logsumexp(prior - jnp.exp(-4.0 * grid)) + step
+    result = asvi.fit(banana, progress=False)
+    assert -2 * result.elbo_se < evidence - result.elbo < 0.15
+    flat = {
+        k: 0.0 * v if k.endswith(("/skew", "/bend_gates")) else v for k, v in result.params.items()
+    }
+    terms = jax.vmap(lambda k: sum(result.problem.terms_at(flat, k, []).values()))
+    assert terms(jax.random.split(jax.random.key(0), 500)).mean() < result.elbo - 0.5
+
+
+def test_cells_of_a_plate_steer_each_other_in_curves():
+    program = Program.of(mixed_model, jnp.zeros(3))
+    sites = [program.with_parents(s) for s in program.latent]
+    found = Coupled().contexts(program, sites)
+    assert found["b"].cell == ("x",)
+    assert found["v"].cell == ("x", "b")
+    declared = Coupled().declare_in(program.with_parents(program["v"]), found["v"])
+    assert declared["coupling/bend_cell"].shape == (3, 2, 3)
+    assert declared["coupling/stretch_cell"].shape == (3, 2, 2)
 
 
 def test_what_a_site_listens_to():

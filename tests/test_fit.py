@@ -258,7 +258,8 @@ def test_explanation_names_what_is_missed(groups):
 
 def test_a_run_stopped_early_is_not_trusted():
     task = asvi.tasks.get("eight-schools")
-    result = asvi.fit(task.model, *task.args, progress=False, steps=250)
+    family = asvi.families.ConvexUpdate()
+    result = asvi.fit(task.model, *task.args, family=family, progress=False, steps=250)
     report = result.diagnose()
     assert not result.converged
     assert report.verdict == "not trustworthy"

@@ -108,7 +108,9 @@ class Coupled(ConvexUpdate, ContextFamily):
         chosen = choose_contexts(program, shapes, limits)
         if self.context == "globals":
             return {
-                a: Context(c.shape, c.moves, c.gates, c.gates if c.moves else (), sizes=c.sizes)
+                a: Context(
+                    c.shape, c.moves, c.gates, dense=c.gates if c.moves else (), sizes=c.sizes
+                )
                 for a, c in chosen.items()
             }
         return chosen
@@ -134,8 +136,7 @@ class Coupled(ConvexUpdate, ContextFamily):
         for kind, size in {"gates": gates, "cell": context.cell_size}.items():
             if size:
                 declared[f"coupling/bend_{kind}"] = _weights((*context.shape, curves(size)))
-        if context.cell_size:
-            declared["coupling/stretch_cell"] = _weights((*context.shape, context.cell_size))
+                declared[f"coupling/stretch_{kind}"] = _weights((*context.shape, size))
         numbers = {
             "dense": context.size(context.dense),
             "aligned": context.size(context.aligned),
@@ -172,11 +173,9 @@ class Coupled(ConvexUpdate, ContextFamily):
         stretch = parameters["coupling/stretch"]
         for kind in ("gates", "cell"):
             if f"coupling/bend_{kind}" in parameters:
-                offset = offset + _applied(
-                    parameters[f"coupling/bend_{kind}"], curved(heard[kind].drawn)
-                )
-        if "coupling/stretch_cell" in parameters:
-            stretch = stretch + _applied(parameters["coupling/stretch_cell"], heard["cell"].drawn)
+                noise = heard[kind].drawn
+                offset = offset + _applied(parameters[f"coupling/bend_{kind}"], curved(noise))
+                stretch = stretch + _applied(parameters[f"coupling/stretch_{kind}"], noise)
         for kind in LISTENS:
             if f"coupling/{kind}" in parameters:
                 offset = offset + _applied(parameters[f"coupling/{kind}"], heard[kind].drawn)
