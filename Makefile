@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 JOBS ?= 2
 
-.PHONY: setup demo test test-all check bench docs clean
+.PHONY: setup demo test test-all check bench neural-sde docs clean
 
 setup: $(STAMP)
 
@@ -37,6 +37,9 @@ bench: setup
 	$(BIN)/python -m benchmarks.fit_tasks
 	$(BIN)/python -m benchmarks.verdicts
 	$(BIN)/python -m benchmarks.everyday.fits
+
+neural-sde: setup
+	$(BIN)/python -m experiments.neural_sde --out out/neural-sde
 
 docs: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"

@@ -1,4 +1,4 @@
-"""Takes stored results; gives the paper's figures: reconstructions, bridges, bars of −ELBO, losses."""
+"""Takes stored results; gives the paper's figures: reconstructions, bridges, bars, losses."""
 
 from __future__ import annotations
 
@@ -108,7 +108,9 @@ def _film(rows: dict[str, np.ndarray], path: Path) -> Path:
     figure, axes = plt.subplots(len(rows), frames, figsize=size, squeeze=False)
     for line, (label, images) in zip(axes, rows.items(), strict=True):
         for axis, image in zip(line, to_bytes(images), strict=True):
-            axis.imshow(image[..., 0] if image.shape[-1] == 1 else image, cmap="gray", vmin=0, vmax=255)
+            axis.imshow(
+                image[..., 0] if image.shape[-1] == 1 else image, cmap="gray", vmin=0, vmax=255
+            )
             axis.set_xticks([])
             axis.set_yticks([])
         line[0].set_ylabel(label, rotation=0, ha="right", va="center", fontsize=8)

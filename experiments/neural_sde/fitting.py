@@ -88,7 +88,7 @@ class Fitter:
         def model(drift, frames, seen, generator):
             neural_sde(drift, generator, frames, seen, noise)
 
-        self.guide = asvi.autoguide(model, family=family)
+        self.guide: Any = asvi.autoguide(model, family=family)
         self.svi = SVI(model, self.guide, _adam(budget), asvi.ELBO(num_particles=budget.draws))
         self.judge = asvi.ELBO(num_particles=budget.judge_batch)
         self.start = jax.jit(jax.vmap(self._start, (None, 0, 0)))

@@ -156,7 +156,7 @@ def _rows(generator: Any, episodes: Episode, lanes: Lanes) -> list[dict[str, Any
     ]
 
 
-def _pictures(generator: Any, episodes: Episode, lanes: Lanes) -> dict[str, np.ndarray]:
+def _pictures(generator: Any, episodes: Episode, lanes: Lanes) -> dict[str, Any]:
     show = jax.jit(generator)
     arrays = {
         "truth": show(episodes.path[0]),
@@ -165,9 +165,7 @@ def _pictures(generator: Any, episodes: Episode, lanes: Lanes) -> dict[str, np.n
         "mean": show(jnp.mean(lanes.draws[0], 0)),
         "draws": show(jnp.asarray(lanes.draws[0, :4])),
     }
-    return {
-        key: np.asarray(x, bool if key == "seen" else np.float16) for key, x in arrays.items()
-    }
+    return {key: np.asarray(x, bool if key == "seen" else np.float16) for key, x in arrays.items()}
 
 
 def _plain(settings: Settings) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import argparse
 import json
 import time
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,7 +48,7 @@ class State(NamedTuple):
 def start_discriminator(key: jax.Array, width: int, channels: int) -> dict[str, Any]:
     """Four convolutions of stride 2 and a linear layer; normalised but for the first."""
     features = [channels, width, 2 * width, 4 * width, 8 * width]
-    shapes = [(4, 4, a, b) for a, b in zip(features, features[1:], strict=False)]
+    shapes = [(4, 4, a, b) for a, b in pairwise(features)]
     shapes.append((2, 2, features[-1], 1))
     keys = jax.random.split(key, len(shapes))
     gains = [jnp.ones(n) for n in features[2:]]
@@ -91,9 +92,7 @@ def make_step(optimizer: optax.GradientTransformation, latent: int, batch: int, 
             x = jnp.where(turned, x[:, :, ::-1], x)
 
         def of_judges(judges):
-            made, _ = generators.in_training(
-                state.makes, jax.random.normal(first, (batch, latent))
-            )
+            made, _ = generators.in_training(state.makes, jax.random.normal(first, (batch, latent)))
             real, fake = discriminate(judges, x), discriminate(judges, made)
             right = (jnp.mean(real > 0) + jnp.mean(fake < 0)) / 2
             return _loss(real, 0.9) + _loss(fake, 0.0), right
@@ -109,7 +108,7 @@ def make_step(optimizer: optax.GradientTransformation, latent: int, batch: int, 
         make_loss, slope = jax.value_and_grad(of_makes)(state.makes)
         change, make_memory = optimizer.update(slope, state.optimizers[0])
         makes: Any = optax.apply_updates(state.makes, change)
-        average = optax.incremental_update(makes, state.average, 1 - AVERAGING)
+        average: Any = optax.incremental_update(makes, state.average, 1 - AVERAGING)
         told = {"generator": make_loss, "discriminator": judge_loss, "right": right}
         return State(key, makes, judges, average, (make_memory, judge_memory)), told
 
@@ -139,9 +138,7 @@ def train(
     makes = generators.start(keys[0], latent, width, channels)
     judges = start_discriminator(keys[1], width, channels)
     average = jax.tree.map(jnp.copy, makes)
-    state = State(
-        keys[2], makes, judges, average, (optimizer.init(makes), optimizer.init(judges))
-    )
+    state = State(keys[2], makes, judges, average, (optimizer.init(makes), optimizer.init(judges)))
     step = make_step(optimizer, latent, batch, mirror)
 
     @partial(jax.jit, donate_argnums=1)
