@@ -90,7 +90,7 @@ class Fitter:
 
         self.guide: Any = asvi.autoguide(model, family=family)
         self.svi = SVI(model, self.guide, _adam(budget), asvi.ELBO(num_particles=budget.draws))
-        self.judge = asvi.ELBO(num_particles=budget.judge_batch)
+        self.judge: Any = asvi.ELBO(num_particles=budget.judge_batch)
         self.start = jax.jit(jax.vmap(self._start, (None, 0, 0)))
         self.advance = jax.jit(jax.vmap(self._advance, (None, 0, 0)), donate_argnums=2)
         self.finish = jax.jit(jax.vmap(self._finish, (None, 0, 0, 0)))
