@@ -41,7 +41,7 @@ class Settings:
     seed: int = 0
 
 
-SMALL = Settings(("small",), 1, Budget(steps=1500, draws=2, chunk=250, judge_draws=500))
+SMALL = Settings(("small",), 1, Budget(1000, draws=1, chunk=250, judge_draws=200, judge_batch=20))
 FULL = Settings(("cifar10", "fashion"), 5, Budget())
 
 
