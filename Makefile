@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 JOBS ?= 2
 
-.PHONY: setup demo test test-all check bench deep-generative docs clean
+.PHONY: setup demo test test-all check bench neural-sde deep-generative docs clean
 
 setup: $(STAMP)
 
@@ -40,6 +40,9 @@ bench: setup
 
 deep-generative: setup
 	$(BIN)/python -m experiments.deep_generative
+
+neural-sde: setup
+	$(BIN)/python -m experiments.neural_sde --out out/neural-sde
 
 docs: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from experiments.neural_sde.figures import draw_all
+from experiments.neural_sde.process import PROBLEMS
 from experiments.neural_sde.scaling import measure
 from experiments.neural_sde.study import FULL, SMALL, Settings, Store, run
 from experiments.neural_sde.table import to_markdown
@@ -23,7 +24,7 @@ FOLDER = Path(__file__).parent / "results"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--full", action="store_true", help="everything, on a GPU")
-    parser.add_argument("--only", action="append", help="generator/problem; may be given again")
+    parser.add_argument("--only", help="a generator, a problem, or generator/problem")
     parser.add_argument("--families", help="comma-separated; all by default")
     parser.add_argument("--steps", type=int, help="of the optimiser")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no fit after")
@@ -40,14 +41,9 @@ def main() -> None:
         settings = _settings(chosen)
         begun = time.monotonic()
         for generator in settings.generators:
-            for problem in settings.problems:
-                if chosen.only and f"{generator}/{problem}" not in chosen.only:
-                    continue
-                for family in settings.families:
-                    if time.monotonic() - begun < chosen.seconds:
-                        run(generator, problem, replace(settings, families=(family,)), store)
-                    else:
-                        print(f"{generator} / {problem} / {family}: left for another call")
+            for family in settings.families:
+                left = chosen.seconds - (time.monotonic() - begun)
+                run(generator, family, settings, store, left)
     if store.rows:
         text = to_markdown(store.rows)
         (folder / "table.md").write_text(text + "\n")
@@ -60,6 +56,14 @@ def _settings(chosen: argparse.Namespace) -> Settings:
     settings = FULL if chosen.full else SMALL
     if chosen.steps:
         settings = replace(settings, budget=replace(settings.budget, steps=chosen.steps))
+    for wanted in (chosen.only or "").split("/"):
+        if wanted in settings.generators:
+            settings = replace(settings, generators=(wanted,))
+        elif wanted in PROBLEMS:
+            settings = replace(settings, problems=(wanted,))
+        elif wanted:
+            known = ", ".join((*settings.generators, *PROBLEMS))
+            raise SystemExit(f"--only {chosen.only}: {wanted!r} is none of {known}")
     if chosen.families:
         settings = replace(settings, families=tuple(chosen.families.split(",")))
     return settings

@@ -1,10 +1,9 @@
-"""Takes episodes and a family; gives fits of all of them at once: one program, a lane an episode.
+"""Takes a generator and a family; gives fits of many episodes at once: one program, a lane each.
 
-All families get the same budget: the same steps, draws, schedule and start (their own prior-like
-start). Adam's rate rises over the first steps and falls along a cosine; the likelihood is faded in
-over the first third (its noise falls to sigma), which keeps paths from being caught in the first
-mode that a far-off frame offers. Everything goes through ``asvi.autoguide`` and
-``numpyro.infer.SVI`` with ``asvi.ELBO``.
+All families get the same budget: the same steps, draws and schedule (Adam, whose rate rises over
+the first steps and falls along a cosine to 0). Everything goes through ``asvi.autoguide`` and
+``numpyro.infer.SVI`` with ``asvi.ELBO``. What is compiled for one problem serves for the other,
+since which frames are seen is data.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from asvi.families import ConvexUpdate, Coupled, Family, LinearCoupling, MeanFie
 from experiments.neural_sde.generator import Generator
 from experiments.neural_sde.process import NOISE, Episode, neural_sde
 
-__all__ = ["FAMILIES", "Budget", "Lanes", "families", "fit"]
+__all__ = ["FAMILIES", "Budget", "Fitter", "Lanes", "families"]
 
 FAMILIES = ("convex", "mean field", "linear", "coupled")
 
@@ -39,10 +38,6 @@ class Budget:
     draws: int = 4
     rate: float = 0.05
     chunk: int = 500
-    faded: float = 0.3
-    """Share of the steps in which the likelihood is faded in ..."""
-    faint: float = 0.01
-    """... from this weight."""
     judge_draws: int = 2000
     judge_batch: int = 50
 
@@ -53,7 +48,7 @@ class Lanes:
 
     neg_elbo: np.ndarray
     neg_elbo_se: np.ndarray
-    losses: np.ndarray  # (episodes, chunks), likelihood at full weight only after the fading
+    losses: np.ndarray  # (episodes, chunks)
     draws: np.ndarray  # (episodes, draws, time, latent), of the posterior
     seconds: float
     first_seconds: float  # of them until the end of the first chunk, compilation included
@@ -61,86 +56,105 @@ class Lanes:
 
 
 def families(latent: int, frames: int) -> dict[str, Family | WholeFamily]:
-    """The four families; the coupled one with room for the noise of its own and the last step."""
-    edges = frames * latent**2
+    """The four families.
+
+    Frames say much about each state, so λ starts at 0.9 behind a plain gate: near 1 a data term has
+    no say, and a steep gate shuts before the path is found. The coupled family has room for the
+    noise of its own step and of the last one.
+    """
+    gate: dict[str, Any] = {"initial_prior_weight": 0.9, "gate_gain": 1.0}
     return {
-        "convex": ConvexUpdate(),
+        "convex": ConvexUpdate(**gate),
         "mean field": MeanField(),
         "linear": LinearCoupling(),
-        "coupled": Coupled(max_edges=4 * edges, window=1),
+        "coupled": Coupled(max_edges=4 * frames * latent**2, window=1, **gate),
     }
 
 
-def fit(
-    generator: Generator,
-    episodes: Episode,
-    family: Family | WholeFamily,
-    *,
-    key: jax.Array,
-    budget: Budget,
-    noise: float = NOISE,
-    kept_draws: int = 64,
-    told: Callable[[str], None] = print,
-) -> Lanes:
-    """Fit one family to episodes on a leading axis, side by side in one compiled program."""
-    begun = time.monotonic()
-    data = (episodes.drift, episodes.frames, episodes.seen)
-    lanes = len(episodes.path)
+class Fitter:
+    """One family on one generator, compiled once: ``fitter(episodes, key=key)`` gives the fits."""
 
-    def model(drift, frames, seen, generator, weight=1.0):
-        neural_sde(drift, generator, frames, seen, noise / jnp.sqrt(weight))
+    def __init__(
+        self,
+        generator: Generator,
+        family: Family | WholeFamily,
+        budget: Budget,
+        *,
+        noise: float = NOISE,
+        kept_draws: int = 200,
+    ):
+        self.generator, self.budget, self.kept_draws = generator, budget, kept_draws
 
-    guide = asvi.autoguide(model, family=family)
-    svi = SVI(model, guide, _adam(budget), asvi.ELBO(num_particles=budget.draws))
-    judge = asvi.ELBO(num_particles=budget.judge_batch)
-    one = jax.tree.map(lambda x: x[0], data)
-    # A first look at the model, outside of all transformations, which are then cheap to trace.
-    jax.eval_shape(svi.init, key, *one, generator)
+        def model(drift, frames, seen, generator):
+            neural_sde(drift, generator, frames, seen, noise)
 
-    def start(generator, key, data):
-        return svi.init(key, *data, generator)
+        self.guide: Any = asvi.autoguide(model, family=family)
+        self.svi = SVI(model, self.guide, _adam(budget), asvi.ELBO(num_particles=budget.draws))
+        self.judge: Any = asvi.ELBO(num_particles=budget.judge_batch)
+        self.start = jax.jit(jax.vmap(self._start, (None, 0, 0)))
+        self.advance = jax.jit(jax.vmap(self._advance, (None, 0, 0)), donate_argnums=2)
+        self.finish = jax.jit(jax.vmap(self._finish, (None, 0, 0, 0)))
 
-    def run(generator, data, state, first):
-        def step(state, i):
-            return svi.update(state, *data, generator, _weight(budget, i))
+    def __call__(
+        self,
+        episodes: Episode,
+        *,
+        key: jax.Array,
+        told: Callable[[str], None] = print,
+    ) -> Lanes:
+        """Fit episodes on a leading axis, side by side."""
+        begun = time.monotonic()
+        data = (episodes.drift, episodes.frames, episodes.seen)
+        lanes = len(episodes.path)
+        begin_key, end_key = jax.random.split(key)
+        if self.guide.prototype_trace is None:  # a first look at the model, with numbers
+            self.svi.init(key, *jax.tree.map(lambda x: x[0], data), self.generator)
+        state = self.start(self.generator, jax.random.split(begin_key, lanes), data)
+        losses, first = [], 0.0
+        for done in range(self.budget.chunk, self.budget.steps + 1, self.budget.chunk):
+            state, loss = self.advance(self.generator, data, state)
+            losses.append(np.asarray(jnp.mean(loss, 1)))
+            passed = time.monotonic() - begun
+            first = first or passed
+            told(f"{done:6d} steps {passed:6.1f} s  {np.round(losses[-1], 1)}")
+        keys = jax.random.split(end_key, lanes)
+        with jax.default_matmul_precision("highest"):
+            scores, draws = self.finish(self.generator, keys, data, state)
+        scores = np.asarray(scores, np.float64)
+        params = jax.vmap(self.svi.get_params)(state)
+        return Lanes(
+            neg_elbo=scores.mean(1),
+            neg_elbo_se=scores.std(1, ddof=1) / scores.shape[1] ** 0.5,
+            losses=np.stack(losses, 1),
+            draws=np.asarray(draws),
+            seconds=time.monotonic() - begun,
+            first_seconds=first,
+            parameters=sum(x.size for x in jax.tree.leaves(params)) // lanes,
+        )
 
-        return lax.scan(step, state, first + jnp.arange(budget.chunk))
+    # ------------------------------------------------------------------- for one episode
 
-    def finish(generator, key, data, state):
-        params = svi.get_params(state)
+    def _start(self, generator: Generator, key: jax.Array, data: Any) -> Any:
+        return self.svi.init(key, *data, generator)
+
+    def _advance(self, generator: Generator, data: Any, state: Any) -> Any:
+        def step(state: Any, _: None) -> Any:
+            return self.svi.update(state, *data, generator)
+
+        return lax.scan(step, state, length=self.budget.chunk)
+
+    def _finish(self, generator: Generator, key: jax.Array, data: Any, state: Any) -> Any:
+        """−ELBO by batches of fresh draws, and draws of the path."""
+        params = self.svi.get_params(state)
         judging, drawing = jax.random.split(key)
 
-        def score(key):
-            return judge.loss(key, params, model, guide, *data, generator)
+        def score(key: jax.Array) -> jax.Array:
+            return self.judge.loss(key, params, self.svi.model, self.guide, *data, generator)
 
-        keys = jax.random.split(judging, budget.judge_draws // budget.judge_batch)
-        shape = (kept_draws,)
-        draws = guide.sample_posterior(drawing, params, *data, generator, sample_shape=shape)
+        keys = jax.random.split(judging, self.budget.judge_draws // self.budget.judge_batch)
+        shape = (self.kept_draws,)
+        draws = self.guide.sample_posterior(drawing, params, *data, generator, sample_shape=shape)
         return lax.map(score, keys), draws["x"]
-
-    begin_key, end_key = jax.random.split(key)
-    keys = jax.random.split(begin_key, lanes)
-    state = jax.jit(jax.vmap(start, (None, 0, 0)))(generator, keys, data)
-    advance = jax.jit(jax.vmap(run, (None, 0, 0, None)), donate_argnums=2)
-    losses, compiled = [], 0.0
-    for first in range(0, budget.steps, budget.chunk):
-        state, loss = advance(generator, data, state, first)
-        losses.append(np.asarray(jnp.mean(loss, 1)))
-        passed = time.monotonic() - begun
-        compiled = compiled or passed
-        told(f"{first + budget.chunk:6d} steps {passed:6.1f} s  {np.round(losses[-1], 1)}")
-    end = jax.jit(jax.vmap(finish, (None, 0, 0, 0)))
-    scores, draws = end(generator, jax.random.split(end_key, lanes), data, state)
-    scores = np.asarray(scores, np.float64)
-    return Lanes(
-        neg_elbo=scores.mean(1),
-        neg_elbo_se=scores.std(1, ddof=1) / scores.shape[1] ** 0.5,
-        losses=np.stack(losses, 1),
-        draws=np.asarray(draws),
-        seconds=time.monotonic() - begun,
-        first_seconds=compiled,
-        parameters=sum(x.size for x in jax.tree.leaves(svi.get_params(state))) // lanes,
-    )
 
 
 def _adam(budget: Budget) -> optax.GradientTransformation:
@@ -148,9 +162,3 @@ def _adam(budget: Budget) -> optax.GradientTransformation:
     rise = max(1, budget.steps // 50)
     rate = optax.warmup_cosine_decay_schedule(0.0, budget.rate, rise, budget.steps)
     return asvi.in_units(optax.chain(optax.clip_by_global_norm(1e4), optax.adam(rate)))
-
-
-def _weight(budget: Budget, i: Any) -> jax.Array:
-    """Weight of the likelihood at step i."""
-    share = jnp.minimum(1.0, i / (budget.faded * budget.steps + 1.0))
-    return jnp.asarray(budget.faint) ** (1.0 - share)

@@ -18,6 +18,7 @@ hand it to the model as an argument.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ def layer_shapes(latent: int, width: int, channels: int) -> list[tuple[int, ...]
     """
     features = [8 * width, 4 * width, 2 * width, width]
     shapes: list[tuple[int, ...]] = [(latent, 4, 4, features[0])]
-    shapes += [(4, 4, a, b) for a, b in zip(features, features[1:], strict=False)]
+    shapes += [(4, 4, a, b) for a, b in pairwise(features)]
     return [*shapes, (1, 1, width, channels)]
 
 

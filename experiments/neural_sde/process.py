@@ -27,7 +27,7 @@ __all__ = ["FRAMES", "PROBLEMS", "Drift", "Episode", "neural_sde", "observed_fra
 
 FRAMES = 10
 PROBLEMS = ("filtering", "bridging")
-NOISE = 0.5  # sigma, on pixels in [-1, 1]; the paper gives no number
+NOISE = 1.0  # sigma, on pixels in [-1, 1]; the paper gives no number
 WEIGHTS = 0.2  # standard deviation of the entries of W1 and W2
 
 

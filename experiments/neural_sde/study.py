@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import platform
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,8 @@ import numpyro
 
 import asvi
 from experiments.neural_sde import generator as generators
-from experiments.neural_sde.fitting import FAMILIES, Budget, Lanes, families, fit
-from experiments.neural_sde.process import NOISE, PROBLEMS, Episode, simulate
+from experiments.neural_sde.fitting import FAMILIES, Budget, Fitter, Lanes, families
+from experiments.neural_sde.process import FRAMES, NOISE, PROBLEMS, Episode, simulate
 
 __all__ = ["FULL", "SMALL", "WEIGHTS", "Settings", "Store", "episodes_of", "run"]
 
@@ -40,7 +41,7 @@ class Settings:
     seed: int = 0
 
 
-SMALL = Settings(("small",), 1, Budget(steps=1500, draws=2, chunk=250, judge_draws=500))
+SMALL = Settings(("small",), 1, Budget(1000, draws=1, chunk=250, judge_draws=200, judge_batch=20))
 FULL = Settings(("cifar10", "fashion"), 5, Budget())
 
 
@@ -62,12 +63,11 @@ class Store:
         """The rows."""
         return self.content["rows"]
 
-    def has(self, generator: str, problem: str, family: str, settings: Settings) -> bool:
-        """Whether these fits are there already, with the same settings."""
+    def has(self, label: dict[str, str], settings: Settings) -> bool:
+        """Whether the fits of this name are there already, with the same settings."""
+        wanted = {**label, "settings": _plain(settings)}
         return any(
-            (f["generator"], f["problem"], f["family"]) == (generator, problem, family)
-            and f["settings"] == _plain(settings)
-            for f in self.content["fits"]
+            all(fit[key] == value for key, value in wanted.items()) for fit in self.content["fits"]
         )
 
     def add(self, rows: list[dict[str, Any]], fit: dict[str, Any]) -> None:
@@ -89,12 +89,8 @@ class Store:
         partial.write_text(json.dumps(content, indent=1) + "\n")
         partial.replace(self.path)
 
-    def save_pictures(self, generator: str, problem: str, family: str, arrays: dict) -> None:
-        """Keep what figures need: small arrays of the first repetition."""
-        np.savez_compressed(self.pictures(generator, problem, family), **arrays)
-
     def pictures(self, generator: str, problem: str, family: str) -> Path:
-        """Where :meth:`save_pictures` keeps them."""
+        """The file with what figures need: small arrays of the first repetition."""
         return self.folder / f"draws_{generator}_{problem}_{family.replace(' ', '_')}.npz"
 
 
@@ -108,43 +104,38 @@ def episodes_of(generator: Any, problem: str, settings: Settings) -> Episode:
     return jax.jit(jax.vmap(one))(keys)
 
 
-def run(name: str, problem: str, settings: Settings, store: Store) -> None:
-    """Fit all families to one problem of one generator; skip what is stored."""
+def run(name: str, family: str, settings: Settings, store: Store, seconds: float) -> None:
+    """Fit one family to the problems of one generator, if there is time; skip what is stored."""
+    deadline = time.monotonic() + seconds
     generator = generators.load(WEIGHTS / f"{name}.npz")
-    episodes = episodes_of(generator, problem, settings)
-    frames, latent = episodes.path.shape[1:]
-    for label, family in families(latent, frames).items():
-        if label not in settings.families:
+    chosen = families(generator.latent, FRAMES)[family]
+    fitter = Fitter(generator, chosen, settings.budget, noise=settings.noise)
+    for problem in settings.problems:
+        label = {"generator": name, "problem": problem, "family": family}
+        title = " / ".join(label.values())
+        if store.has(label, settings):
+            print(f"{title}: stored already", flush=True)
             continue
-        if store.has(name, problem, label, settings):
-            print(f"{name} / {problem} / {label}: stored already", flush=True)
+        if time.monotonic() > deadline:
+            print(f"{title}: left for another call", flush=True)
             continue
-        print(f"{name} / {problem} / {label}", flush=True)
-        lanes = fit(
-            generator,
-            episodes,
-            family,
-            key=jax.random.key(settings.seed + 1),
-            budget=settings.budget,
-            noise=settings.noise,
-            told=lambda line: print(line, flush=True),
-        )
-        rows = _rows(generator, episodes, lanes)
-        rows = [{"generator": name, "problem": problem, "family": label, **row} for row in rows]
+        print(title, flush=True)
+        episodes = episodes_of(generator, problem, settings)
+        key = jax.random.key(settings.seed + 1)
+        lanes = fitter(episodes, key=key, told=lambda line: print(line, flush=True))
+        rows = [{**label, **row} for row in _rows(generator, episodes, lanes)]
         account = {
-            "generator": name,
-            "problem": problem,
-            "family": label,
+            **label,
             "settings": _plain(settings),
             "parameters": lanes.parameters,
             "seconds": round(lanes.seconds, 1),
             "first_chunk_seconds": round(lanes.first_seconds, 1),
             "losses": np.round(lanes.losses, 2).tolist(),
         }
-        store.save_pictures(name, problem, label, _pictures(generator, episodes, lanes))
+        np.savez_compressed(store.pictures(**label), **_pictures(generator, episodes, lanes))
         store.add(rows, account)
         values = ", ".join(f"{r['neg_elbo']:.1f} ± {r['neg_elbo_se']:.1f}" for r in rows)
-        print(f"  -ELBO {values}; {lanes.seconds:.0f} s", flush=True)
+        print(f"  −ELBO {values}; {lanes.seconds:.0f} s", flush=True)
 
 
 def _rows(generator: Any, episodes: Episode, lanes: Lanes) -> list[dict[str, Any]]:
@@ -165,7 +156,7 @@ def _rows(generator: Any, episodes: Episode, lanes: Lanes) -> list[dict[str, Any
     ]
 
 
-def _pictures(generator: Any, episodes: Episode, lanes: Lanes) -> dict[str, np.ndarray]:
+def _pictures(generator: Any, episodes: Episode, lanes: Lanes) -> dict[str, Any]:
     show = jax.jit(generator)
     arrays = {
         "truth": show(episodes.path[0]),

@@ -14,6 +14,7 @@ import argparse
 import json
 import time
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,7 +48,7 @@ class State(NamedTuple):
 def start_discriminator(key: jax.Array, width: int, channels: int) -> dict[str, Any]:
     """Four convolutions of stride 2 and a linear layer; normalised but for the first."""
     features = [channels, width, 2 * width, 4 * width, 8 * width]
-    shapes = [(4, 4, a, b) for a, b in zip(features, features[1:], strict=False)]
+    shapes = [(4, 4, a, b) for a, b in pairwise(features)]
     shapes.append((2, 2, features[-1], 1))
     keys = jax.random.split(key, len(shapes))
     gains = [jnp.ones(n) for n in features[2:]]
@@ -107,7 +108,7 @@ def make_step(optimizer: optax.GradientTransformation, latent: int, batch: int, 
         make_loss, slope = jax.value_and_grad(of_makes)(state.makes)
         change, make_memory = optimizer.update(slope, state.optimizers[0])
         makes: Any = optax.apply_updates(state.makes, change)
-        average = optax.incremental_update(makes, state.average, 1 - AVERAGING)
+        average: Any = optax.incremental_update(makes, state.average, 1 - AVERAGING)
         told = {"generator": make_loss, "discriminator": judge_loss, "right": right}
         return State(key, makes, judges, average, (make_memory, judge_memory)), told
 

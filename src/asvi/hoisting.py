@@ -111,13 +111,11 @@ def _keyed(jaxpr: Any, carried: int, of_keys: int) -> list[Any]:
 
 
 def _alike(init: Any, after: Any) -> bool:
-    """Whether there is a carry and it keeps its form; `lax.scan` has the words where it does not."""
+    """Whether there is a carry that keeps its form; `lax.scan` has the words if it does not."""
     if not jax.tree.leaves(init) or jax.tree.structure(init) != jax.tree.structure(after):
         return False
-    forms = [
-        [(jnp.shape(x), x.dtype) for x in map(_array, jax.tree.leaves(t))] for t in (init, after)
-    ]
-    return forms[0] == forms[1]
+    pairs = zip(jax.tree.leaves(init), jax.tree.leaves(after), strict=True)
+    return all((jnp.shape(a), _array(a).dtype) == (b.shape, b.dtype) for a, b in pairs)
 
 
 def _array(x: Any) -> Any:
