@@ -18,6 +18,7 @@ from experiments.deep_generative.train import IMAGES, Setting
 
 HERE = Path(__file__).parent
 HEADLINE = ("sd", "grey")  # the reading and images of the first table; the README says why
+CHANGED = ("epochs", "seeds", "prior_weight", "gate_gain", "learning_rate")
 QUICK = Setting(
     epochs=30,
     least_steps=300,
@@ -40,6 +41,9 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", choices=data.NAMES, default=list(data.NAMES))
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--seeds", type=int)
+    parser.add_argument("--prior-weight", type=float, help="where λ starts")
+    parser.add_argument("--gate-gain", type=float, help="steepness of the gate of λ")
+    parser.add_argument("--learning-rate", type=float)
     parser.add_argument("--stop-after", type=float, default=float("inf"), metavar="SECONDS")
     parser.add_argument(
         "--headline", nargs=2, metavar=("READING", "IMAGES"), default=list(HEADLINE)
@@ -61,7 +65,7 @@ def main() -> None:
         return
     if not chosen.report:
         setting = Setting() if chosen.full else QUICK
-        given = {name: getattr(chosen, name) for name in ("epochs", "seeds")}
+        given = {name: getattr(chosen, name) for name in CHANGED}
         setting = replace(setting, **{k: v for k, v in given.items() if v is not None})
         if chosen.full:
             sets = [data.load(n, chosen.data, download=chosen.download) for n in chosen.sets]

@@ -130,14 +130,21 @@ def _images_of(images: jax.Array, labels: jax.Array | None, sd: jax.Array) -> ja
     return images
 
 
-def family(name: str) -> Family:
-    """``"convex"``: means λ f(parents) + (1-λ) α(y); ``"mean_field"``: α(y). Scales are ξ(y)."""
+def family(name: str, prior_weight: float = 0.5, gate_gain: float = 4.0) -> Family:
+    """``"convex"``: means λ f(parents) + (1-λ) α(y); ``"mean_field"``: α(y). Scales are ξ(y).
+
+    λ starts at ``prior_weight`` and is optimised through a gate of this gain.
+    """
     if name not in FAMILIES:
         raise ValueError(f"family {name!r} is not known; choose one of {', '.join(FAMILIES)}.")
     return Amortized(
         (encode, start_of_encoder),
         plate="image",
-        base=ConvexUpdate(initial_prior_weight=0.5) if name == "convex" else MeanField(),
+        base=(
+            ConvexUpdate(initial_prior_weight=prior_weight, gate_gain=gate_gain)
+            if name == "convex"
+            else MeanField()
+        ),
         features=_images_of,
         follow=("loc",),
     )

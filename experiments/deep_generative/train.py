@@ -38,6 +38,8 @@ class Setting:
     chunk: int = 1200
     batch: int = 250
     learning_rate: float = 1e-3
+    prior_weight: float = 0.5
+    gate_gain: float = 4.0
     seeds: int = 3
     draws: int = 20
     repeats: int = 20
@@ -80,7 +82,9 @@ class Programs(NamedTuple):
 @lru_cache(maxsize=4)
 def programs(labels: bool, name: str, setting: Setting) -> Programs:
     """The programs of one family, with labels or without."""
-    guide = asvi.AutoASVI(deep_generative, family=family(name))
+    guide = asvi.AutoASVI(
+        deep_generative, family=family(name, setting.prior_weight, setting.gate_gain)
+    )
     svi = SVI(deep_generative, guide, _fading_adam(setting.learning_rate), asvi.ELBO())
     loss = asvi.ELBO(num_particles=setting.draws)
 
