@@ -18,7 +18,7 @@ from experiments.deep_generative.train import IMAGES, Setting
 
 HERE = Path(__file__).parent
 HEADLINE = ("sd", "grey")  # the reading and images of the first table; the README says why
-CHANGED = ("epochs", "seeds", "prior_weight", "gate_gain", "learning_rate")
+CHANGED = ("epochs", "seeds", "prior_weight", "gate_gain", "learning_rate", "means")
 QUICK = Setting(
     epochs=30,
     least_steps=300,
@@ -44,6 +44,7 @@ def main() -> None:
     parser.add_argument("--prior-weight", type=float, help="where λ starts")
     parser.add_argument("--gate-gain", type=float, help="steepness of the gate of λ")
     parser.add_argument("--learning-rate", type=float)
+    parser.add_argument("--means", choices=("linear", "relu"), help="of the inference network")
     parser.add_argument("--stop-after", type=float, default=float("inf"), metavar="SECONDS")
     parser.add_argument(
         "--headline", nargs=2, metavar=("READING", "IMAGES"), default=list(HEADLINE)

@@ -52,7 +52,7 @@ def run(sets: list[Images], setting: Setting, out: Path, stop_after: float = flo
         seconds = time.monotonic() - start
         rows = [_row(images, labels, name, lane, i, found, setting) for i, lane in enumerate(lanes)]
         if labels and name == "convex":
-            _picture(images, lanes, found["params"], out / "pictures")
+            _picture(images, lanes, found["params"], setting.means, out / "pictures")
         text = json.dumps({"setting": asdict(setting), "seconds": round(seconds, 1), "rows": rows})
         path.with_suffix(".part").write_text(text)
         path.with_suffix(".part").rename(path)
@@ -118,14 +118,16 @@ def _row(
 # --------------------------------------------------------------------------------- for the pictures
 
 
-def _picture(images: Images, lanes: list[Lane], params: dict[str, Any], folder: Path) -> None:
+def _picture(
+    images: Images, lanes: list[Lane], params: dict[str, Any], means: str, folder: Path
+) -> None:
     """What the figures need of the models of the first seed: z₁ of test images, and new images."""
     folder.mkdir(exist_ok=True)
     for i, lane in enumerate(lanes):
         if lane.seed:
             continue
         own = jax.tree.map(lambda x, i=i: x[i], params)
-        placed = _place(own, images.test_images[:PLACED], lane)
+        placed = _place(own, images.test_images[:PLACED], lane, means)
         drawn, labels = _generate(own, jax.random.key(lane.seed), lane)
         np.savez_compressed(
             folder / f"{images.name}-{lane.reading}-{lane.images}.npz",
@@ -148,9 +150,9 @@ def _encoder(params: dict[str, Any]) -> dict[str, Any]:
     return nested
 
 
-def _place(params: dict[str, Any], images: np.ndarray, lane: Lane) -> jax.Array:
+def _place(params: dict[str, Any], images: np.ndarray, lane: Lane, means: str) -> jax.Array:
     shown = as_floats(jnp.asarray(images), lane.images == "binarised")
-    return encode(_encoder(params), shown)["z1"]["loc"]
+    return encode(_encoder(params), shown, means)["z1"]["loc"]
 
 
 def _generate(params: dict[str, Any], key: jax.Array, lane: Lane) -> tuple[jax.Array, jax.Array]:
