@@ -9,11 +9,12 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 from experiments.deep_generative import data, report, study
 from experiments.deep_generative.by_hand import throughput
-from experiments.deep_generative.model import READINGS
+from experiments.deep_generative.model import FAMILIES, READINGS
 from experiments.deep_generative.train import IMAGES, Setting
 
 HERE = Path(__file__).parent
@@ -39,6 +40,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="folder with the image sets")
     parser.add_argument("--download", action="store_true", help="fetch sets that are not there")
     parser.add_argument("--sets", nargs="+", choices=data.NAMES, default=list(data.NAMES))
+    parser.add_argument("--labels", choices=("yes", "no", "both"), default="both")
+    parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--prior-weight", type=float, help="where λ starts")
@@ -72,7 +75,9 @@ def main() -> None:
             sets = [data.load(n, chosen.data, download=chosen.download) for n in chosen.sets]
         else:
             sets = [data.sample(name) for name in chosen.sets]
-        study.run(sets, setting, out, chosen.stop_after)
+        labels = {"yes": (True,), "no": (False,), "both": (False, True)}[chosen.labels]
+        groups = list(product(labels, chosen.families))
+        study.run(sets, setting, out, groups, chosen.stop_after)
     rows = study.collect(out)
     headline = (chosen.headline[0], chosen.headline[1])
     text = report.tables(rows, headline)

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.deep_generative.data import Images
-from experiments.deep_generative.model import FAMILIES, PIXELS, _apply, decode, encode, scales
+from experiments.deep_generative.model import PIXELS, _apply, decode, encode, scales
 from experiments.deep_generative.train import Lane, Setting, as_floats, lanes_of, train
 
 __all__ = ["PAPER", "collect", "run"]
@@ -35,11 +35,20 @@ PAPER = {
 DRAWN, PLACED = 64, 2000  # images generated, and test images placed in the plane of z₁
 
 
-def run(sets: list[Images], setting: Setting, out: Path, stop_after: float = float("inf")) -> None:
-    """Train what ``out`` lacks; no new group is begun after ``stop_after`` seconds."""
+def run(
+    sets: list[Images],
+    setting: Setting,
+    out: Path,
+    groups: list[tuple[bool, str]],
+    stop_after: float = float("inf"),
+) -> None:
+    """Train what ``out`` lacks of these groups, (with labels, family), on all sets.
+
+    No new group is begun after ``stop_after`` seconds.
+    """
     begun = time.monotonic()
     (out / "cells").mkdir(parents=True, exist_ok=True)
-    for images, labels, name in _groups(sets):
+    for images, labels, name in _groups(sets, groups):
         path = out / "cells" / f"{images.name}-{'labels' if labels else 'images'}-{name}.json"
         if path.exists():
             continue
@@ -76,11 +85,12 @@ def collect(out: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _groups(sets: list[Images]) -> Iterator[tuple[Images, bool, str]]:
-    for labels in (False, True):
-        for name in FAMILIES:
-            for images in sets:  # those of one program one after another
-                yield images, labels, name
+def _groups(
+    sets: list[Images], groups: list[tuple[bool, str]]
+) -> Iterator[tuple[Images, bool, str]]:
+    for labels, name in groups:
+        for images in sets:  # those of one program one after another
+            yield images, labels, name
 
 
 def _row(
