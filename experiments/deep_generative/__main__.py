@@ -9,15 +9,17 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 from experiments.deep_generative import data, report, study
 from experiments.deep_generative.by_hand import throughput
-from experiments.deep_generative.model import READINGS
+from experiments.deep_generative.model import FAMILIES, READINGS
 from experiments.deep_generative.train import IMAGES, Setting
 
 HERE = Path(__file__).parent
 HEADLINE = ("sd", "grey")  # the reading and images of the first table; the README says why
+CHANGED = ("epochs", "seeds", "prior_weight", "gate_gain", "learning_rate", "means")
 QUICK = Setting(
     epochs=30,
     least_steps=300,
@@ -38,8 +40,14 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="folder with the image sets")
     parser.add_argument("--download", action="store_true", help="fetch sets that are not there")
     parser.add_argument("--sets", nargs="+", choices=data.NAMES, default=list(data.NAMES))
+    parser.add_argument("--labels", choices=("yes", "no", "both"), default="both")
+    parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--seeds", type=int)
+    parser.add_argument("--prior-weight", type=float, help="where λ starts")
+    parser.add_argument("--gate-gain", type=float, help="steepness of the gate of λ")
+    parser.add_argument("--learning-rate", type=float)
+    parser.add_argument("--means", choices=("linear", "relu"), help="of the inference network")
     parser.add_argument("--stop-after", type=float, default=float("inf"), metavar="SECONDS")
     parser.add_argument(
         "--headline", nargs=2, metavar=("READING", "IMAGES"), default=list(HEADLINE)
@@ -61,13 +69,15 @@ def main() -> None:
         return
     if not chosen.report:
         setting = Setting() if chosen.full else QUICK
-        given = {name: getattr(chosen, name) for name in ("epochs", "seeds")}
+        given = {name: getattr(chosen, name) for name in CHANGED}
         setting = replace(setting, **{k: v for k, v in given.items() if v is not None})
         if chosen.full:
             sets = [data.load(n, chosen.data, download=chosen.download) for n in chosen.sets]
         else:
             sets = [data.sample(name) for name in chosen.sets]
-        study.run(sets, setting, out, chosen.stop_after)
+        labels = {"yes": (True,), "no": (False,), "both": (False, True)}[chosen.labels]
+        groups = list(product(labels, chosen.families))
+        study.run(sets, setting, out, groups, chosen.stop_after)
     rows = study.collect(out)
     headline = (chosen.headline[0], chosen.headline[1])
     text = report.tables(rows, headline)

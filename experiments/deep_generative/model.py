@@ -10,11 +10,12 @@ with s = (1.5, 0.25, 0.1, 0.1). The text does not say whether these are standard
 variances: ``scales(reading)`` is the one place where that is decided. The sizes of z₁, z₂, z₃ (2,
 50, 100) follow from the inference network (120, 100, 70, 50, 70, 2): each latent's mean is a linear
 head on the hidden layer before it, and feeds the next; scales are softplus of another linear head
-(supplement D).
+(supplement D). The main text has a ReLU on the means: ``means``.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -115,12 +116,18 @@ def start_of_encoder(key: jax.Array, _images: Any = None) -> dict[str, Any]:
     return _start(key, sizes)
 
 
-def encode(params: dict[str, Any], images: jax.Array) -> dict[str, dict[str, jax.Array]]:
-    """Means and scales of z₃, z₂, z₁: each level's mean feeds the next."""
+def encode(
+    params: dict[str, Any], images: jax.Array, means: str = "linear"
+) -> dict[str, dict[str, jax.Array]]:
+    """Means and scales of z₃, z₂, z₁: each level's mean feeds the next.
+
+    ``means="relu"`` is the main text's "post ReLU", ``"linear"`` the supplement's listing.
+    """
     found, x = {}, images
     for level in (3, 2, 1):
         hidden = jax.nn.relu(_apply(params[f"hidden{level}"], x))
         x = _apply(params[f"loc{level}"], hidden)
+        x = jax.nn.relu(x) if means == "relu" else x
         scale = jax.nn.softplus(_apply(params[f"scale{level}"], hidden)) + SMALLEST
         found[f"z{level}"] = {"loc": x, "scale": scale}
     return found
@@ -130,14 +137,23 @@ def _images_of(images: jax.Array, labels: jax.Array | None, sd: jax.Array) -> ja
     return images
 
 
-def family(name: str) -> Family:
-    """``"convex"``: means λ f(parents) + (1-λ) α(y); ``"mean_field"``: α(y). Scales are ξ(y)."""
+def family(
+    name: str, prior_weight: float = 0.5, gate_gain: float = 4.0, means: str = "linear"
+) -> Family:
+    """``"convex"``: means λ f(parents) + (1-λ) α(y); ``"mean_field"``: α(y). Scales are ξ(y).
+
+    λ starts at ``prior_weight`` and is optimised through a gate of this gain.
+    """
     if name not in FAMILIES:
         raise ValueError(f"family {name!r} is not known; choose one of {', '.join(FAMILIES)}.")
     return Amortized(
-        (encode, start_of_encoder),
+        (partial(encode, means=means), start_of_encoder),
         plate="image",
-        base=ConvexUpdate(initial_prior_weight=0.5) if name == "convex" else MeanField(),
+        base=(
+            ConvexUpdate(initial_prior_weight=prior_weight, gate_gain=gate_gain)
+            if name == "convex"
+            else MeanField()
+        ),
         features=_images_of,
         follow=("loc",),
     )

@@ -103,27 +103,28 @@ def figures(out: Path, headline: tuple[str, str]) -> list[Path]:
     if not found:
         return []
     written = []
-    figure, axes = plt.subplots(1, len(found), figsize=(4.5 * len(found), 4.2), squeeze=False)
+    figure, axes = plt.subplots(
+        1, len(found), figsize=(4.5 * len(found), 4.2), squeeze=False, layout="constrained"
+    )
     for axis, (name, data) in zip(axes[0], found.items(), strict=True):
         points = axis.scatter(*data["z1"].T, c=data["z1_labels"], cmap="tab10", s=4)
         axis.set(title=TITLES[name], xlabel="first number of z₁", ylabel="second number of z₁")
     figure.colorbar(points, ax=axes[0, -1], label="class", ticks=range(10))
     written.append(_save(figure, out / "embedding.png"))
     side = 8
-    figure, axes = plt.subplots(
-        side, side * len(found), figsize=(0.62 * side * len(found), 0.75 * side), squeeze=False
-    )
-    for k, (_name, data) in enumerate(found.items()):
+    figure = plt.figure(figsize=(5.2 * len(found), 6.2))
+    parts = figure.subfigures(1, len(found), squeeze=False)[0]
+    for part, (name, data) in zip(parts, found.items(), strict=True):
+        part.suptitle(TITLES[name])
         shown = zip(data["generated"], data["generated_labels"], strict=True)
-        for i, (image, label) in zip(range(side * side), shown, strict=False):
-            axis = axes[i // side, k * side + i % side]
+        for axis, (image, label) in zip(part.subplots(side, side).ravel(), shown, strict=False):
             axis.imshow(image, cmap="gray", vmin=0, vmax=255)
             axis.set_title(str(label), fontsize=7, pad=1)
-    for axis in axes.ravel():
-        axis.set_axis_off()
-    figure.suptitle(", ".join(TITLES[name] for name in found) + ": images with their labels")
+            axis.set_axis_off()
     written.append(_save(figure, out / "generated.png"))
-    figure, axes = plt.subplots(1, len(found), figsize=(4 * len(found), 3), squeeze=False)
+    figure, axes = plt.subplots(
+        1, len(found), figsize=(4 * len(found), 3), squeeze=False, layout="constrained"
+    )
     for axis, (name, data) in zip(axes[0], found.items(), strict=True):
         for site, label in (("weights_z2", "λ of z₂"), ("weights_z3", "λ of z₃")):
             weights = np.asarray(data[site], float)

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.deep_generative.data import Images
-from experiments.deep_generative.model import FAMILIES, PIXELS, _apply, decode, encode, scales
+from experiments.deep_generative.model import PIXELS, _apply, decode, encode, scales
 from experiments.deep_generative.train import Lane, Setting, as_floats, lanes_of, train
 
 __all__ = ["PAPER", "collect", "run"]
@@ -35,11 +35,20 @@ PAPER = {
 DRAWN, PLACED = 64, 2000  # images generated, and test images placed in the plane of z₁
 
 
-def run(sets: list[Images], setting: Setting, out: Path, stop_after: float = float("inf")) -> None:
-    """Train what ``out`` lacks; no new group is begun after ``stop_after`` seconds."""
+def run(
+    sets: list[Images],
+    setting: Setting,
+    out: Path,
+    groups: list[tuple[bool, str]],
+    stop_after: float = float("inf"),
+) -> None:
+    """Train what ``out`` lacks of these groups, (with labels, family), on all sets.
+
+    No new group is begun after ``stop_after`` seconds.
+    """
     begun = time.monotonic()
     (out / "cells").mkdir(parents=True, exist_ok=True)
-    for images, labels, name in _groups(sets):
+    for images, labels, name in _groups(sets, groups):
         path = out / "cells" / f"{images.name}-{'labels' if labels else 'images'}-{name}.json"
         if path.exists():
             continue
@@ -52,7 +61,7 @@ def run(sets: list[Images], setting: Setting, out: Path, stop_after: float = flo
         seconds = time.monotonic() - start
         rows = [_row(images, labels, name, lane, i, found, setting) for i, lane in enumerate(lanes)]
         if labels and name == "convex":
-            _picture(images, lanes, found["params"], out / "pictures")
+            _picture(images, lanes, found["params"], setting.means, out / "pictures")
         text = json.dumps({"setting": asdict(setting), "seconds": round(seconds, 1), "rows": rows})
         path.with_suffix(".part").write_text(text)
         path.with_suffix(".part").rename(path)
@@ -76,11 +85,12 @@ def collect(out: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _groups(sets: list[Images]) -> Iterator[tuple[Images, bool, str]]:
-    for labels in (False, True):
-        for name in FAMILIES:
-            for images in sets:  # those of one program one after another
-                yield images, labels, name
+def _groups(
+    sets: list[Images], groups: list[tuple[bool, str]]
+) -> Iterator[tuple[Images, bool, str]]:
+    for labels, name in groups:
+        for images in sets:  # those of one program one after another
+            yield images, labels, name
 
 
 def _row(
@@ -118,14 +128,16 @@ def _row(
 # --------------------------------------------------------------------------------- for the pictures
 
 
-def _picture(images: Images, lanes: list[Lane], params: dict[str, Any], folder: Path) -> None:
+def _picture(
+    images: Images, lanes: list[Lane], params: dict[str, Any], means: str, folder: Path
+) -> None:
     """What the figures need of the models of the first seed: z₁ of test images, and new images."""
     folder.mkdir(exist_ok=True)
     for i, lane in enumerate(lanes):
         if lane.seed:
             continue
         own = jax.tree.map(lambda x, i=i: x[i], params)
-        placed = _place(own, images.test_images[:PLACED], lane)
+        placed = _place(own, images.test_images[:PLACED], lane, means)
         drawn, labels = _generate(own, jax.random.key(lane.seed), lane)
         np.savez_compressed(
             folder / f"{images.name}-{lane.reading}-{lane.images}.npz",
@@ -148,9 +160,9 @@ def _encoder(params: dict[str, Any]) -> dict[str, Any]:
     return nested
 
 
-def _place(params: dict[str, Any], images: np.ndarray, lane: Lane) -> jax.Array:
+def _place(params: dict[str, Any], images: np.ndarray, lane: Lane, means: str) -> jax.Array:
     shown = as_floats(jnp.asarray(images), lane.images == "binarised")
-    return encode(_encoder(params), shown)["z1"]["loc"]
+    return encode(_encoder(params), shown, means)["z1"]["loc"]
 
 
 def _generate(params: dict[str, Any], key: jax.Array, lane: Lane) -> tuple[jax.Array, jax.Array]:

@@ -38,10 +38,17 @@ class Setting:
     chunk: int = 1200
     batch: int = 250
     learning_rate: float = 1e-3
+    prior_weight: float = 0.25
+    gate_gain: float = 20.0
+    means: str = "linear"
     seeds: int = 3
     draws: int = 20
     repeats: int = 20
     judged_at_once: int = 500
+
+    @property
+    def of_family(self) -> tuple[float, float, str]:
+        return self.prior_weight, self.gate_gain, self.means
 
     def steps(self, n: int) -> int:
         """Steps for ``n`` images, in whole chunks: small sets are seen more often."""
@@ -80,7 +87,7 @@ class Programs(NamedTuple):
 @lru_cache(maxsize=4)
 def programs(labels: bool, name: str, setting: Setting) -> Programs:
     """The programs of one family, with labels or without."""
-    guide = asvi.AutoASVI(deep_generative, family=family(name))
+    guide = asvi.AutoASVI(deep_generative, family=family(name, *setting.of_family))
     svi = SVI(deep_generative, guide, _fading_adam(setting.learning_rate), asvi.ELBO())
     loss = asvi.ELBO(num_particles=setting.draws)
 
