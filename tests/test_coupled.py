@@ -299,7 +299,7 @@ def elbo_at_start(model, args, family, draws=400):
     assert can_project(problem)
     found = schedule.gaussian_start(problem, arrays, start, jax.random.key(2), schedule.Plan())
     assert found is not None
-    vector, _unit = found
+    vector = found.vector
     keys = jax.random.split(jax.random.key(1), draws)
     found = jax.jit(jax.vmap(lambda k: problem.elbo(vector, k, arrays)))(keys)
     return float(found.mean()), float(found.std() / draws**0.5)
