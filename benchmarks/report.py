@@ -18,11 +18,15 @@ MARKED = re.compile(r"(<!-- begin: (?P<name>[^>]+?) -->\n)(.*?)(<!-- end -->)", 
 
 
 def rows_of(name: str) -> str:
-    """The table ``file`` or ``file/title``, or a whole Markdown file of the results folder."""
-    if name.endswith(".md"):
-        return (
-            f"\n{(RESULTS / name).read_text().strip()}\n\n<sub>benchmarks/results/{name}</sub>\n\n"
-        )
+    """The table ``file`` or ``file/title``, or a whole Markdown file of the results folder.
+
+    A path that begins with ``experiments/`` is a Markdown file, or a JSON list of rows, there.
+    """
+    if name.startswith("experiments/") or name.endswith(".md"):
+        path = (ROOT if name.startswith("experiments/") else RESULTS) / name
+        text = path.read_text()
+        shown = text.strip() if path.suffix == ".md" else table(json.loads(text))
+        return f"\n{shown}\n\n<sub>{path.relative_to(ROOT)}</sub>\n\n"
     file, _, title = name.partition("/")
     stored = json.loads((RESULTS / f"{file}.json").read_text())
     rows = stored["rows"][title] if title else stored["rows"]

@@ -38,8 +38,8 @@ class Setting:
     chunk: int = 1200
     batch: int = 250
     learning_rate: float = 1e-3
-    prior_weight: float = 0.25
-    gate_gain: float = 20.0
+    prior_weight: float = 0.5
+    gate_gain: float = 4.0
     means: str = "linear"
     seeds: int = 3
     draws: int = 20
