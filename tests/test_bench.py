@@ -6,9 +6,11 @@ import json
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pytest
 
+import asvi
 from asvi.bench import run as bench_run
 from asvi.bench.protocol import Protocol
 from asvi.bench.report import write_report
@@ -73,6 +75,22 @@ def test_cells_resumption_and_reports(finished, monkeypatch, tmp_path):
     cells_hold_every_seed_and_no_elbo_beats_the_evidence(finished)
     reports_are_written(finished, tmp_path)
     a_second_run_trains_nothing_again(finished, monkeypatch)
+
+
+def test_the_best_protocol_is_a_fit_with_nothing_set(tmp_path):
+    protocol = Protocol.named("best", steps=500, seeds=2)
+    assert Protocol.named("best").families == ("coupled", "asvi-steep-gate")
+    cells = run_cells(tmp_path / "run", protocol, ["brownian"], ["coupled"], progress=False)
+    cell = cells["brownian", "coupled"]
+    task = asvi.tasks.get("brownian")
+    result = asvi.fit(task.model, *task.args, key=jax.random.key(1), steps=500, progress=False)
+    assert cell["neg_elbo"][1] == pytest.approx(-result.elbo, abs=1e-5)
+    assert cell["seconds"][0] > cell["seconds"][1]
+    assert max(cell["mean_error_10000"]) < 0.03  # the family holds the exact posterior
+    text = write_report("table1", cells, tmp_path / "run")
+    assert "worst 0.0" in text
+    with pytest.raises(AsviError, match="There is no protocol"):
+        Protocol.named("bset")
 
 
 def test_a_killed_run_leaves_only_whole_cells(tmp_path):

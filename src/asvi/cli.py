@@ -98,7 +98,7 @@ def report_command(
     Console().print(f"wrote {target}")
 
 
-Protocols = Annotated[str, typer.Option("--protocol", help="paper: as published.")]
+Protocols = Annotated[str, typer.Option("--protocol", help="paper: as published; best: asvi.fit.")]
 Names = Annotated[str, typer.Option(help="Comma-separated names; all by default.")]
 Count = Annotated[int | None, typer.Option(min=1, help="Overrides the protocol.")]
 Out = Annotated[Path, typer.Option(help="Results folder; a run goes on from what it holds.")]
@@ -129,13 +129,13 @@ _table_command("table2", "Errors of posterior means and standard deviations, fro
 
 
 def _bench(kind, protocol, task_names, families, seeds, steps, out) -> None:
-    from asvi.bench.protocol import Protocol, known
+    from asvi.bench.protocol import Protocol
     from asvi.bench.report import write_report
     from asvi.bench.run import run_cells
 
-    known("protocol", protocol, ("paper",))
     chosen = {k: v for k, v in {"seeds": seeds, "steps": steps}.items() if v is not None}
-    cells = run_cells(out, Protocol(protocol, **chosen), _split(task_names), _split(families))
+    settings = Protocol.named(protocol, **chosen)
+    cells = run_cells(out, settings, _split(task_names), _split(families))
     text = write_report(kind, cells, out)
     Console().print(Markdown(text.replace("<br>", "; ")))
     Console().print(f"wrote {out}/{kind}.json, {out}/{kind}.md")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import Any
 
 from asvi.errors import AsviError
 from asvi.families import (
     AR1,
     ConvexUpdate,
+    Coupled,
     Family,
     InverseAutoregressiveFlow,
     LinearCoupling,
@@ -17,7 +19,7 @@ from asvi.families import (
     WholeFamily,
 )
 
-__all__ = ["COLUMNS", "PAPER_ORDER", "Column", "Protocol", "column", "known"]
+__all__ = ["COLUMNS", "Column", "Protocol", "column", "known"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ COLUMNS = {
     # The plain sigmoid, as published: at a constant learning rate our steeper gate only adds noise.
     "asvi": Column("ASVI", ConvexUpdate(gate_gain=1.0), 1e-2),
     "asvi-steep-gate": Column("ASVI, gate gain 4", ConvexUpdate(), 1e-2),
+    "coupled": Column("Coupled", Coupled(), 1e-2),
     "mean-field": Column("Mean field", MeanField(), 1e-2),
     "iaf-small": Column("Small IAF", InverseAutoregressiveFlow(8), 1e-3),
     "iaf-large": Column("Large IAF", InverseAutoregressiveFlow(512), 5e-5),
@@ -42,6 +45,7 @@ COLUMNS = {
     "linear-coupling": Column("Linear coupling", LinearCoupling(), 1e-2, needs_chain=True),
 }
 PAPER_ORDER = ("asvi", "mean-field", "iaf-small", "iaf-large", "mvn", "ar1")
+BEST_ORDER = ("coupled", "asvi-steep-gate")
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,7 @@ class Protocol:
     """How every cell is trained and judged.
 
     ``paper``: Adam at the column's constant learning rate, one draw per step, the last iterate,
-    judged by fresh draws.
+    judged by fresh draws. ``best``: :func:`asvi.fit` with nothing set but the family.
     """
 
     name: str = "paper"
@@ -58,6 +62,18 @@ class Protocol:
     draws: int = 1
     evaluation_draws: int = 1000
     moment_draws: tuple[int, int] = (100, 10_000)
+
+    @classmethod
+    def named(cls, name: str, **chosen: Any) -> Protocol:
+        """The protocol of this name; ``best`` has ten seeds and at most 24,000 steps."""
+        known("protocol", name, ("paper", "best"))
+        defaults: dict[str, Any] = {"steps": 24_000, "seeds": 10} if name == "best" else {}
+        return cls(name, **(defaults | chosen))
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """The columns that are trained where none is asked for."""
+        return BEST_ORDER if self.name == "best" else PAPER_ORDER
 
 
 def column(name: str) -> Column:

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from asvi import tasks
-from asvi.bench.protocol import PAPER_ORDER, Protocol, column
+from asvi.bench.best import fit_cell
+from asvi.bench.protocol import Protocol, column
 from asvi.bench.store import CellStore
 from asvi.bench.train import train_cell
 from asvi.errors import AsviError
@@ -32,7 +33,8 @@ def run_cells(
     A kill loses only the cell at work; the next run goes on from the finished ones.
     """
     task_names = tuple(task_names or tasks.names())
-    families = tuple(families or PAPER_ORDER)
+    families = tuple(families or protocol.families)
+    make_cell = fit_cell if protocol.name == "best" else train_cell
     wanted = []
     for name in task_names:  # names are checked before anything is trained
         task = tasks.get(name)
@@ -65,7 +67,7 @@ def run_cells(
             def report(step: int, loss: float, line=line) -> None:
                 bar.update(line, completed=step, loss=f"loss {loss:9.3f}")
 
-            cell = train_cell(task, kind, protocol, report)
+            cell = make_cell(task, kind, protocol, report)
             store.save(task.name, family, cell)
             bar.remove_task(line)
             elbos = cell["neg_elbo"]

@@ -37,6 +37,10 @@ def table1(cells: Cells) -> list[dict[str, Any]]:
             "paper_sd": printed[1] if printed else None,
             "device": cell["device"],
         }
+        if "seconds" in cell:
+            row["first_seconds"] = cell["seconds"][0]
+            row["later_seconds"] = float(np.median(cell["seconds"][1:] or cell["seconds"]))
+            row["worst_gap"] = float(fine.max() - floor) if len(fine) else None
         if printed and len(fine):
             row["distance_in_paper_sds"] = abs(row["neg_elbo"] - printed[0]) / printed[1]
         rows.append(row)
@@ -88,6 +92,10 @@ def _show_elbo(row: dict[str, Any]) -> str:
     printed = (
         f"<br>paper {row['paper']:g} ± {row['paper_sd']:g}" if row["paper"] is not None else ""
     )
+    if "worst_gap" in row:
+        seconds = f"{row['first_seconds']:.0f} s, then {row['later_seconds']:.0f} s"
+        printed = f"<br>worst {row['worst_gap']:.3f}; {seconds}"
+        return f"**{row['neg_elbo']:.3f}** (gap {row['gap']:.3f}{failed}){printed}"
     star = "" if "cpu" in row["device"].lower() else "\\*"
     return f"**{row['neg_elbo']:.2f}**{spread}{star} (gap {row['gap']:.2f}{failed}){printed}"
 

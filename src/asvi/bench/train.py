@@ -18,7 +18,7 @@ from asvi.guide import autoguide
 from asvi.objective import ELBO
 from asvi.tasks import Task
 
-__all__ = ["draw_latents", "train_cell"]
+__all__ = ["Report", "draw_latents", "picture_of", "scaled_error", "train_cell"]
 
 Report = Callable[[int, float], None]
 
@@ -123,18 +123,23 @@ def _judge(task: Task, guide, args, params, keys, protocol: Protocol) -> dict[st
             # One restart after the other: ten thousand draws of each at once would need memory.
             lambda p, k, draws=draws: jax.lax.map(lambda pk: moments(pk[0], pk[1], draws), (p, k))
         )(params, keys)
-        table[f"mean_error_{draws}"] = _scaled_error(mean, exact.mean, exact.sd)
-        table[f"sd_error_{draws}"] = _scaled_error(sd, exact.sd, exact.sd)
-    middle = int(np.nanargmin(np.abs(table["neg_elbo"] - np.nanmedian(table["neg_elbo"]))))
-    table["picture"] = {
+        table[f"mean_error_{draws}"] = scaled_error(mean, exact.mean, exact.sd)
+        table[f"sd_error_{draws}"] = scaled_error(sd, exact.sd, exact.sd)
+    table["picture"] = picture_of(table["neg_elbo"], mean, sd)
+    return table
+
+
+def picture_of(neg_elbo: np.ndarray, mean: dict, sd: dict) -> dict[str, Any]:
+    """Moments of the seed in the middle; arrays have the seeds as first axis."""
+    middle = int(np.nanargmin(np.abs(neg_elbo - np.nanmedian(neg_elbo))))
+    return {
         "seed": middle,
         "mean": {k: np.asarray(v[middle]) for k, v in mean.items()},
         "sd": {k: np.asarray(v[middle]) for k, v in sd.items()},
     }
-    return table
 
 
-def _scaled_error(found: dict, truth: Any, unit: Any) -> np.ndarray:
+def scaled_error(found: dict, truth: Any, unit: Any) -> np.ndarray:
     """Mean over all latent numbers of |found - truth| / unit, one value per restart."""
     errors = []
     for name, value in found.items():
