@@ -27,6 +27,7 @@ __all__ = ["LARGEST_FRAME", "Context", "Limits", "Noise", "choose_contexts", "mo
 
 Shape = tuple[int, ...]
 LARGEST_FRAME = 250  # latent numbers: a Hessian has their square
+LARGEST_BENT = 2_000  # latent numbers: beyond, every weight per number is felt
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,8 @@ class Context:
     """Size of the blocks of numbers that shift each other; 0 for none."""
     frame: bool = False
     """Whether there is a second, fixed coupling, to hold a curvature that was found beforehand."""
+    bent: bool = True
+    """Whether its noise may be skewed, and bent and stretched by others."""
     dropped: tuple[str, ...] = ()
     cell_size: int = 0
     """Numbers that each cell of a plate hears from ``cell``."""
@@ -104,7 +107,7 @@ class _Chooser:
         numbers = sum(prod(site.steps) * prod(shapes[site.address]) for site in sites)
         # Large models may always have a few edges per number: cost stays linear in their size.
         self.budget = max(limits.max_edges, 6 * numbers)
-        self.framed = numbers <= LARGEST_FRAME
+        self.framed, self.bent = numbers <= LARGEST_FRAME, numbers <= LARGEST_BENT
         self.limits = limits
         self.spent = 0
 
@@ -118,7 +121,7 @@ class _Chooser:
         shape = self.shapes[site.address]
         runs, numbers = prod(site.steps), prod(shape)
         moves = self.noises[site.address].moves
-        context = Context(shape, moves, frame=self.framed)
+        context = Context(shape, moves, frame=self.framed, bent=self.bent)
         if not moves:
             return self._gated(context, i, site)
         context = self._celled(self._gated(context, i, site), i, site, runs)
@@ -148,7 +151,7 @@ class _Chooser:
         return replace(context, gates=tuple(gates))
 
     def _celled(self, context: Context, i: int, site: Site, runs: int) -> Context:
-        left, cell = self.limits.max_cell, []
+        left, cell = self.limits.max_cell if self.bent else 0, []
         for other in self._speaking(self.sites[:i]):
             size = _aligned_size(site, other, self.shapes[other.address])
             if size is not None and size <= left and self.noises[other.address].moves:

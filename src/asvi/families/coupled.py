@@ -132,9 +132,10 @@ class Coupled(ConvexUpdate, ContextFamily):
             return declared
         declared["coupling/offset"] = _weights(context.shape)
         declared["coupling/stretch"] = _weights(context.shape)
-        declared["coupling/skew"] = _weights(context.shape)
+        if context.bent:
+            declared["coupling/skew"] = _weights(context.shape)
         for kind, size in {"gates": gates, "cell": context.cell_size}.items():
-            if size:
+            if size and context.bent:
                 declared[f"coupling/bend_{kind}"] = _weights((*context.shape, curves(size)))
                 declared[f"coupling/stretch_{kind}"] = _weights((*context.shape, size))
         numbers = {
@@ -189,8 +190,12 @@ class Coupled(ConvexUpdate, ContextFamily):
             _blocks(parameters.get("coupling/within")),
             shift,
             _blocks(parameters.get("frame/within")),
-            MOST_SKEWED * jnp.tanh(parameters["coupling/skew"]),
+            _skew(parameters.get("coupling/skew")),
         )
+
+
+def _skew(free: jax.Array | None) -> jax.Array | None:
+    return None if free is None else MOST_SKEWED * jnp.tanh(free)
 
 
 def curves(count: int) -> int:
