@@ -9,17 +9,20 @@ draws:
 
     \\lambda &= \\sigma(\\lambda_0 + W^\\lambda r), \\quad \\alpha = \\alpha_0 + W^\\alpha r,
     \\qquad \\theta' = \\lambda\\odot\\theta + (1-\\lambda)\\odot\\alpha, \\\\
-    x &= T(m_{\\theta'} + s_{\\theta'}\\,(e^c z + h + B r)), \\qquad z \\sim p_{\\theta'}.
+    x &= T(m_{\\theta'} + s_{\\theta'}\\,(e^{c + Cr} v + h + B r + Q\\varphi(r))), \\qquad
+    v = z + a(\\sqrt{1 + z^2} - 1), \\quad z \\sim p_{\\theta'}.
 
 r is a function of values already drawn, so each site is an ordinary conditional distribution with
-an exact density. With all W, B, c, h at 0, where they start, it is the convex update; with every
+an exact density. With all weights at 0, where they start, it is the convex update; with every
 earlier residual in the context it contains every Gaussian over the noise, and so, at λ=0, every
-full-rank Gaussian over the unconstrained latents.
+full-rank Gaussian over the unconstrained latents. The skew a, the stretches C and the bends Q (see
+:func:`curved`), which listen to globals and to the same cell of a plate, hold what no Gaussian can;
+large models go without.
 
 In small models there is a second coupling, the *frame*: :math:`x = T(m + s(\\epsilon + F
-\\epsilon_{earlier}))` with :math:`\\epsilon = e^c z + h + B r`. It is not trained. ``fit`` writes
-the curvature of a mode into it, and B, c and h are then learned in coordinates in which that
-curvature is the identity: posteriors with correlations of 0.9999 are no harder than others.
+\\epsilon_{earlier}))` with :math:`\\epsilon` what the noise became above. It is not trained.
+``fit`` writes the Gaussian that it found into it, and the rest is learned in coordinates in which
+that Gaussian is the standard one: posteriors with correlations of 0.9999 are no harder than others.
 """
 
 from __future__ import annotations
