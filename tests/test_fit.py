@@ -256,6 +256,25 @@ def test_explanation_names_what_is_missed(groups):
     assert 0.05 < row.prior_weights["loc"] < 0.95
 
 
+def test_members_of_a_subsampled_plate_are_not_mixed_up():
+    def model(y):
+        mu = numpyro.sample("mu", dist.Normal(0.0, 5.0))
+        with numpyro.plate("group", 6, subsample_size=2) as rows:
+            theta = numpyro.sample("theta", dist.Normal(mu, 1.0))
+            numpyro.sample("y", dist.Normal(theta, 1.0), obs=y[rows])
+
+    family = asvi.families.ConvexUpdate()
+    y = jnp.arange(6.0)
+    result = asvi.fit(model, y, family=family, progress=False, steps=250, restarts=2)
+    told = str(result)
+    assert "theta: a random 2 of 6 in each draw" in told
+    assert "theta[0]" not in told
+    with pytest.warns(UserWarning, match="theta, y: in a subsampled plate"):
+        data = result.to_arviz(draws=20)
+    assert set(data.posterior.data_vars) == {"mu"}
+    assert "sample_stats" in data
+
+
 def test_a_run_stopped_early_is_not_trusted():
     task = asvi.tasks.get("eight-schools")
     family = asvi.families.ConvexUpdate()

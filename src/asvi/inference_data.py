@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ from asvi.objective import trace_of
 from asvi.posterior import Posterior
 from asvi.program import Site
 
-__all__ = ["dimensions", "prior_draws", "summary_table", "to_arviz"]
+__all__ = ["dimensions", "minibatched", "prior_draws", "summary_table", "to_arviz"]
 
 
 def dimensions(site: Site) -> list[str]:
@@ -35,6 +36,20 @@ def dimensions(site: Site) -> list[str]:
     left = iter(range(len(site.shape)))
     names += [name or f"{site.name}_dim_{next(left)}" for name in batch]
     return names + [f"{site.name}_dim_{next(left)}" for _ in site.event_shape]
+
+
+def minibatched(sites: Iterable[Site]) -> dict[str, str]:
+    """Sites in subsampled plates, and how many of how many members a draw has.
+
+    Which members they are is drawn anew each time: the i-th number of two draws is not of the same
+    one, and a mean over draws says nothing.
+    """
+    found = {}
+    for site in sites:
+        small = [p for p in site.plates if p.size != p.subsample_size]
+        if small:
+            found[site.name] = " x ".join(f"{p.subsample_size} of {p.size}" for p in small)
+    return found
 
 
 def to_arviz(posterior: Posterior, run: Any, draws: int, key: jax.Array | None) -> Any:
@@ -59,6 +74,14 @@ def to_arviz(posterior: Posterior, run: Any, draws: int, key: jax.Array | None) 
     for site in program.sites:
         for name, size in zip(dims.get(site.name, ()), site.shape, strict=False):
             coords[name] = np.arange(size)
+    out = minibatched(program.sites)
+    if out:
+        warnings.warn(
+            f"{', '.join(out)}: in a subsampled plate, so that each draw has another random "
+            "minibatch. Left out of the ArviZ data, whose rows would not be of one member.",
+            stacklevel=3,
+        )
+        groups = {k: {n: x for n, x in g.items() if n not in out} for k, g in groups.items()}
     attrs = {"inference_library": "asvi", "elbo": run.elbo, "elbo_se": run.elbo_se}
     return _from_dict(groups, dims, coords, attrs)
 
@@ -123,8 +146,12 @@ def summary_table(posterior: Posterior, rows: int = 40) -> Table:
     mean, sd = posterior.mean(), posterior.sd()
     low, high = ({k: q[i] for k, q in posterior.quantiles((0.05, 0.95)).items()} for i in (0, 1))
     left = rows
+    drawn_anew = minibatched(posterior.problem.program.latent)
     for site in posterior.problem.program.latent:
         name = site.name
+        if name in drawn_anew:
+            table.add_row(f"{name}: a random {drawn_anew[name]} in each draw", "", "", "", "")
+            continue
         size = int(np.size(mean[name]))
         shown = min(size, max(1, min(left, 10)))
         for i in range(shown):
