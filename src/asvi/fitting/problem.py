@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -285,7 +286,8 @@ def _options() -> dict[str, Any] | None:
     if jax.default_backend() != "cpu":
         return None
     known = {"xla_backend_optimization_level": 1, "xla_cpu_use_fusion_emitters": False}
-    return {name: value for name, value in known.items() if _has_option(name, value)}
+    asked = os.environ.get("XLA_FLAGS", "")  # what a user sets is not overruled
+    return {n: value for n, value in known.items() if n not in asked and _has_option(n, value)}
 
 
 @cache
