@@ -8,10 +8,11 @@ from importlib.metadata import version
 
 # Tests compile much and compute little: leave out the compiler's expensive passes. (A flag that the
 # compiler does not know is fatal, and later versions do not know the last one.)
-FLAGS = ["--xla_backend_optimization_level=0", "--xla_llvm_disable_expensive_passes=true"]
-if version("jax").startswith("0.10."):
-    FLAGS.append("--xla_cpu_use_fusion_emitters=false")
-os.environ.setdefault("XLA_FLAGS", " ".join(FLAGS))
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+    + (" --xla_cpu_use_fusion_emitters=false" if version("jax").startswith("0.10.") else ""),
+)
 
 # What one worker or one run has compiled, the others need not: kept beside the code, not in git.
 os.environ.setdefault(
