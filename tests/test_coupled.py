@@ -297,7 +297,7 @@ def elbo_at_start(model, args, family, draws=400):
     problem, arrays = problem_for(model, family, args, {})
     start = problem.initial(jax.random.key(0), arrays)
     assert can_project(problem)
-    found = schedule.gaussian_start(problem, arrays, start, jax.random.key(2), schedule.Plan())
+    found = schedule.gaussian_start(problem, arrays, start, jax.random.key(2), 8, 128)
     assert found is not None
     vector = found.vector
     keys = jax.random.split(jax.random.key(1), draws)

@@ -21,6 +21,7 @@ from jax import lax
 from numpyro.infer import SVI
 
 import asvi
+from benchmarks.harness import seconds as fastest
 from experiments.neural_sde.fitting import families
 from experiments.neural_sde.generator import Generator, random_generator
 from experiments.neural_sde.process import FRAMES, NOISE, neural_sde, simulate
@@ -108,14 +109,3 @@ def _yardstick(
     shape = (draws, len(frames), generator.latent)
     paths = jax.random.normal(jax.random.key(3), shape)
     return lambda: passes(paths, generator, frames)
-
-
-def fastest(run: Callable[[], Any], repeats: int = 3) -> float:
-    """Seconds of the fastest of several runs, after one that does not count."""
-    jax.block_until_ready(run())
-    times = []
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        jax.block_until_ready(run())
-        times.append(time.perf_counter() - begin)
-    return min(times)

@@ -25,14 +25,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
-from asvi.fitting.gaussian import find_gaussian
+from asvi.fitting.gaussian_start import gaussian_start, mean_elbos
 from asvi.fitting.lanes import (
     ADAM,
     Lanes,
@@ -43,9 +43,7 @@ from asvi.fitting.lanes import (
     new_lanes,
 )
 from asvi.fitting.problem import Problem
-from asvi.fitting.project import can_project, project
 from asvi.fitting.units import units
-from asvi.psis import smooth
 
 __all__ = ["Plan", "State", "begin", "candidates", "finished", "step_chunk"]
 
@@ -55,9 +53,6 @@ GAUSSIAN_RATES = (0.01, 0.03)  # that start is near its end
 POOLED_GAIN = 3.0
 NEARLY = 3.0  # tolerances: gains this small may be foretold, larger ones must be seen
 LARGEST_NOISE = 0.1  # nats: a gain as large as this is worth a cycle, however noisy its measure
-PLAYS = (0.02, 0.003, 0.0005, 1e-4)
-PLAY_COST = 0.02  # nats
-NEAR, TRUSTED = 0.5, 0.7  # nats of divergence, and k-hat, of a start that needs no race
 KINDS = ("prior", "half-way", "gaussian")
 
 
@@ -81,14 +76,6 @@ class Plan:
     def numbers(self) -> dict[str, Any]:
         """All but the optimiser, which is functions."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "optimizer"}
-
-
-class GaussianStart(NamedTuple):
-    """Parameters of the Gaussian nearest to the posterior, their units, and how good it is."""
-
-    vector: jax.Array
-    unit: jax.Array
-    is_near: bool  # so near that no other start needs to be tried
 
 
 @dataclass
@@ -125,7 +112,7 @@ def begin(problem: Problem, arrays: list, key: jax.Array, plan: Plan) -> State:
     free = np.array(make(key, arrays))
     unit = np.array(np.broadcast_to(np.asarray(units(problem)), free.shape))
     rates = [plan.rates[i // 2 % len(plan.rates)] for i in range(plan.lanes)]
-    found = gaussian_start(problem, arrays, jnp.asarray(free[0]), key, plan)
+    found = gaussian_start(problem, arrays, jnp.asarray(free[0]), key, plan.lanes, plan.judge_draws)
     if found is not None:
         taken = plan.lanes if found.is_near else max(1, plan.lanes // 4)
         for k in range(taken):
@@ -147,41 +134,6 @@ def _starts(problem: Problem, count: int, key: jax.Array, arrays: list) -> jax.A
     rows = jax.vmap(problem.initial, (0, None))(jax.random.split(key, count), arrays)
     half_way = jnp.asarray([KINDS[i % 2] == "half-way" for i in range(count)])
     return jnp.where(half_way[:, None], jax.vmap(problem.half_way)(rows), rows)
-
-
-def gaussian_start(
-    problem: Problem, arrays: list, start: jax.Array, key: jax.Array, plan: Plan
-) -> GaussianStart | None:
-    """The Gaussian nearest to the posterior, where it is found.
-
-    Prior weights near 1 are hard to move and those further away disturb the Gaussian: the furthest
-    that cost nothing are taken.
-    """
-    if not can_project(problem):
-        return None
-    gaussian = find_gaussian(problem, arrays, problem.found_params(start))
-    if gaussian is None:
-        return None
-    found = [project(problem, arrays, gaussian, start, play) for play in PLAYS]
-    keys = jax.random.split(key, (plan.lanes, plan.judge_draws))
-    ratios = []
-    for vector, _ in found:
-        rows = jnp.broadcast_to(vector, (plan.lanes, vector.size))
-        draws = evaluate(problem, rows, arrays, keys, draws=plan.judge_draws)
-        ratios.append(np.ravel(np.asarray(draws, float)))
-    elbos = _means(np.array(ratios))
-    if not np.isfinite(elbos).any():
-        return None
-    best = int(np.argmax(elbos >= elbos.max() - PLAY_COST))
-    return GaussianStart(*found[best], _is_near(ratios[best]))
-
-
-def _is_near(log_ratios: np.ndarray) -> bool:
-    """Whether importance weights say that this is the posterior but for little."""
-    if not np.isfinite(log_ratios).all():
-        return False
-    evidence = np.logaddexp.reduce(log_ratios) - np.log(len(log_ratios))
-    return evidence - log_ratios.mean() < NEAR and smooth(log_ratios).k_hat < TRUSTED
 
 
 def finished(state: State, plan: Plan) -> bool:
@@ -254,16 +206,7 @@ def _measure(
     keys = jax.random.split(key, plan.judge_draws)
     same = jnp.broadcast_to(keys, (plan.lanes, plan.judge_draws))
     found = evaluate(problem, state.lanes.free, arrays, same, draws=plan.judge_draws)
-    return _means(found)
-
-
-def _means(found: Any) -> np.ndarray:
-    """Mean of each row, (rows,); -inf where nothing is finite."""
-    draws = np.asarray(found, float)
-    # Some draws may be impossible at an early stage; they count as the worst possible one.
-    fine = np.isfinite(draws)
-    worst = draws[fine].min() if fine.any() else 0.0
-    return np.where(fine.any(1), np.where(fine, draws, worst).mean(1), -np.inf)
+    return mean_elbos(found)
 
 
 @jax.jit

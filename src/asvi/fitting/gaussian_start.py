@@ -1,0 +1,73 @@
+"""Takes a problem; gives a start of the guide at the Gaussian nearest to the posterior, judged."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from asvi.fitting.gaussian import find_gaussian
+from asvi.fitting.lanes import evaluate
+from asvi.fitting.problem import Problem
+from asvi.fitting.project import can_project, project
+from asvi.psis import smooth
+
+__all__ = ["GaussianStart", "gaussian_start", "mean_elbos"]
+
+PLAYS = (0.02, 0.003, 0.0005, 1e-4)
+PLAY_COST = 0.02  # nats
+NEAR, TRUSTED = 0.5, 0.7  # nats of divergence, and k-hat, of a start that needs no race
+
+
+class GaussianStart(NamedTuple):
+    """Parameters of the Gaussian nearest to the posterior, their units, and how good it is."""
+
+    vector: jax.Array
+    unit: jax.Array
+    is_near: bool  # so near that no other start needs to be tried
+
+
+def gaussian_start(
+    problem: Problem, arrays: list, start: jax.Array, key: jax.Array, lanes: int, draws: int
+) -> GaussianStart | None:
+    """The Gaussian nearest to the posterior, where it is found.
+
+    Prior weights near 1 are hard to move and those further away disturb the Gaussian: the furthest
+    that cost nothing are taken.
+    """
+    if not can_project(problem):
+        return None
+    gaussian = find_gaussian(problem, arrays, problem.found_params(start))
+    if gaussian is None:
+        return None
+    found = [project(problem, arrays, gaussian, start, play) for play in PLAYS]
+    keys = jax.random.split(key, (lanes, draws))
+    ratios = []
+    for vector, _ in found:
+        rows = jnp.broadcast_to(vector, (lanes, vector.size))
+        drawn = evaluate(problem, rows, arrays, keys, draws=draws)
+        ratios.append(np.ravel(np.asarray(drawn, float)))
+    elbos = mean_elbos(np.array(ratios))
+    if not np.isfinite(elbos).any():
+        return None
+    best = int(np.argmax(elbos >= elbos.max() - PLAY_COST))
+    return GaussianStart(*found[best], _is_near(ratios[best]))
+
+
+def _is_near(log_ratios: np.ndarray) -> bool:
+    """Whether importance weights say that this is the posterior but for little."""
+    if not np.isfinite(log_ratios).all():
+        return False
+    evidence = np.logaddexp.reduce(log_ratios) - np.log(len(log_ratios))
+    return evidence - log_ratios.mean() < NEAR and smooth(log_ratios).k_hat < TRUSTED
+
+
+def mean_elbos(found: Any) -> np.ndarray:
+    """Mean of each row, (rows,); -inf where nothing is finite."""
+    draws = np.asarray(found, float)
+    # Some draws may be impossible at an early stage; they count as the worst possible one.
+    fine = np.isfinite(draws)
+    worst = draws[fine].min() if fine.any() else 0.0
+    return np.where(fine.any(1), np.where(fine, draws, worst).mean(1), -np.inf)
