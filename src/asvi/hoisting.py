@@ -1,14 +1,17 @@
-"""Takes the body of a scan; gives the same scan with its randomness drawn beforehand, at once.
+"""Takes the body of a scan; gives the same scan with all that need not wait computed at once.
 
 A body's random numbers come from its own key and, as a rule, from nothing that the previous step
 made: a normal draw is ``loc(carry) + scale(carry) * noise(key)``. Inside a loop the counter-based
-generator is most of a step's cost. :func:`scan` traces the body once, finds the equations that
-depend on the key and not on the carry, and computes them for all steps together. The numbers are
-the same as in ``jax.lax.scan``.
+generator is most of a step's cost. :func:`scan` traces the body once and sorts its equations
+(:mod:`asvi.settling`): what depends on no step runs once; what does not wait for the step before
+runs for all steps together, as a batch; the rest is the loop. The numbers are those of
+``jax.lax.scan``.
 
-Where no step's result depends on the carry, as in a chain whose states are all given, there is
-nothing to wait for: the carries are known beforehand, and all steps run together. The density of a
-path then takes one batched pass in place of a loop.
+Of a random walk the draws are made at once and the loop is a multiply-add. Of a path whose states
+are all given nothing is left to wait for: its density takes one batched pass.
+
+*Registers* are carries of another form: what the last W steps gave, newest first. Where they do
+not wait for the loop they are built by shifting.
 
 >>> import jax, jax.numpy as jnp
 >>> def step(x, inputs):
@@ -24,13 +27,15 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.extend.core import ClosedJaxpr, Var, jaxpr_as_fun
+
+from asvi.settling import made_by, settle
 
 __all__ = ["scan"]
 
@@ -41,50 +46,202 @@ def scan(
     keys: Any,
     xs: Any,
     *,
+    registers: Any = None,
     length: int | None = None,
     reverse: bool = False,
 ) -> tuple[Any, Any]:
-    """``lax.scan(body, init, (keys, xs))``; what ``keys`` alone decide is computed beforehand."""
+    """``lax.scan(body, init, (keys, xs))``; what need not wait is computed beforehand.
+
+    :param registers: arrays (W, ...). With them the body takes and gives pairs: it is given
+        ``(carry, registers)`` and gives ``(carry, now)``, what this step adds to each register.
+        The result has the carry alone.
+    """
     inputs = (keys, xs)
-    plain: Any = {"length": length, "reverse": reverse}
-    if not jax.tree.leaves(keys):
-        return lax.scan(body, init, inputs, **plain)
+    if registers is None:
+        return _scan(_without_registers(body), init, (), inputs, length, reverse)
+    return _scan(body, init, registers, inputs, length, reverse)
+
+
+def _without_registers(body: Callable) -> Callable:
+    def run(state: Any, step: Any) -> tuple[Any, Any]:
+        carry, ys = body(state[0], step)
+        return (carry, ()), ys
+
+    return run
+
+
+def _scan(body, init, registers, inputs, length, reverse) -> tuple[Any, Any]:
     step = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), inputs)
-    init = _promoted(body, init, step)
-    closed, shapes = jax.make_jaxpr(body, return_shape=True)(init, step)
-    carried, of_keys = len(jax.tree.leaves(init)), len(jax.tree.leaves(keys))
-    jaxpr = closed.jaxpr
-    if _alike(init, shapes[0]) and _forgets(jaxpr, carried) and not _branches(jaxpr):
-        flat = _together(jaxpr_as_fun(closed), jax.tree.leaves(init), inputs, reverse)
-        return jax.tree.unflatten(jax.tree.structure(shapes), flat)
-    early = _keyed(jaxpr, carried, of_keys)
-    if not early:
-        return lax.scan(body, init, inputs, **plain)
-
-    late = [eqn for eqn in jaxpr.eqns if eqn not in early]
-    made = {var for eqn in early for var in eqn.outvars}
-    used = [var for eqn in late for var in eqn.invars] + jaxpr.outvars
-    # In order of use, each once: the order of a set depends on the process.
-    drawn = list(dict.fromkeys(v for v in used if isinstance(v, Var) and v in made))
-    parts = {"invars": jaxpr.invars[carried:], "outvars": drawn, "eqns": _makers(jaxpr, drawn)}
-    before = jaxpr_as_fun(ClosedJaxpr(jaxpr.replace(**parts), closed.consts))
-    parts = {"invars": [*jaxpr.invars, *drawn], "eqns": late}
-    after = jaxpr_as_fun(ClosedJaxpr(jaxpr.replace(**parts), closed.consts))
-
-    def remaining_body(carry: Any, step: tuple[list[Any], list[Any]]) -> tuple[Any, Any]:
-        values, noise = step
-        out = after(*jax.tree.leaves(carry), *values, *noise)
-        return jax.tree.unflatten(jax.tree.structure(shapes), out)
-
+    init = _promoted(body, init, registers, step)
+    closed, shapes = jax.make_jaxpr(body, return_shape=True)((init, registers), step)
+    (after, _now), ys = shapes
     flat = jax.tree.leaves(inputs)
-    return lax.scan(remaining_body, init, (flat, jax.vmap(before)(*flat)), **plain)
+    if not flat or not _alike(init, after):
+        # Nothing to gain; or `lax.scan` has the words for what is wrong.
+        return _plain(body, init, registers, inputs, length, reverse)
+    carried = [_array(x) for x in jax.tree.leaves(init)]
+    states = [*carried, *jax.tree.leaves(registers)]
+    run = _Run(closed, len(carried), states, flat, len(jax.tree.leaves(inputs[0])), reverse)
+    carry, found = run.results()
+    return jax.tree.unflatten(jax.tree.structure(after), carry), jax.tree.unflatten(
+        jax.tree.structure(ys), found
+    )
 
 
-def _promoted(body: Callable, init: Any, step: Any) -> Any:
+class _Run:
+    """One scan, its equations run in their order: once, in batches, in a loop."""
+
+    def __init__(self, closed, carried: int, states: list, inputs: list, keys: int, reverse: bool):
+        self.closed, self.jaxpr, self.reverse = closed, closed.jaxpr, reverse
+        self.carried, self.states = carried, states
+        self.length = inputs[0].shape[0]
+        self.order = settle(self.jaxpr, len(states), keys)
+        self.once: dict[Any, Any] = {}  # values by variable
+        self.stacked: dict[Any, Any] = dict(
+            zip(self.jaxpr.invars[len(states) :], inputs, strict=True)
+        )
+
+    def results(self) -> tuple[list[Any], list[Any]]:
+        """The last carry and the results of all steps."""
+        order, jaxpr = self.order, self.jaxpr
+        for i in order.fixed:
+            self.once[jaxpr.invars[i]] = self.states[i]
+        self._run_once()
+        last: dict[int, Any] = {i: self.states[i] for i in order.fixed}
+        for eqns, known in zip(order.batches, order.states, strict=True):
+            self._run_batch(eqns)
+            for i in known:
+                made = self._sequence(jaxpr.outvars[i])
+                last[i] = made[0 if self.reverse else -1]
+                self.stacked[jaxpr.invars[i]] = self._before(i, made)
+        last |= self._run_loop()
+        found = [self._sequence(var) for var in jaxpr.outvars[len(self.states) :]]
+        return [last[i] for i in range(self.carried)], found
+
+    def _function(self, eqns: list[Any], takes: list[Any], gives: list[Any]) -> Callable:
+        part = self.jaxpr.replace(invars=takes, outvars=gives, eqns=eqns)
+        return jaxpr_as_fun(ClosedJaxpr(part, self.closed.consts))
+
+    def _taken(self, eqns: list[Any], gives: list[Any]) -> tuple[list[Any], list[Any]]:
+        """Variables that equations take from before: those known once, those of each step."""
+        made = made_by(eqns)
+        # In order of use, each once: the order of a set depends on the process.
+        used = dict.fromkeys(
+            v for v in [*(v for eqn in eqns for v in eqn.invars), *gives] if isinstance(v, Var)
+        )
+        once = [v for v in used if v not in made and v in self.once]
+        return once, [v for v in used if v not in made and v in self.stacked]
+
+    def _needed(self, eqns: list[Any]) -> list[Any]:
+        """What these equations make and others, or the results, take."""
+        made = made_by(eqns)
+        inside = {id(eqn) for eqn in eqns}
+        others = [eqn for eqn in self.jaxpr.eqns if id(eqn) not in inside]
+        used = [*(v for eqn in others for v in eqn.invars), *self.jaxpr.outvars]
+        return list(dict.fromkeys(v for v in used if isinstance(v, Var) and v in made))
+
+    def _run_once(self) -> None:
+        eqns = self.order.constant
+        gives = self._needed(eqns)
+        takes, _none = self._taken(eqns, [])
+        if gives:
+            values = self._function(eqns, takes, gives)(*(self.once[v] for v in takes))
+            self.once |= dict(zip(gives, values, strict=True))
+
+    def _run_batch(self, eqns: list[Any]) -> None:
+        gives = self._needed(eqns)
+        if not gives:
+            return
+        once, each = self._taken(eqns, [])
+        run = jax.vmap(
+            self._function(eqns, [*once, *each], gives), [None] * len(once) + [0] * len(each)
+        )
+        values = run(*(self.once[v] for v in once), *(self.stacked[v] for v in each))
+        self.stacked |= dict(zip(gives, values, strict=True))
+
+    def _run_loop(self) -> dict[int, Any]:
+        order, jaxpr = self.order, self.jaxpr
+        if not order.waiting and not order.loop:
+            return {}
+        carried = [jaxpr.invars[i] for i in order.waiting]
+        after = [jaxpr.outvars[i] for i in order.waiting]
+        made = made_by(order.loop) | set(carried)
+        ys = jaxpr.outvars[len(self.states) :]
+        gives = list(dict.fromkeys(v for v in ys if isinstance(v, Var) and v in made))
+        once, each = self._taken(order.loop, [*after, *gives])
+        run = self._function(order.loop, [*once, *carried, *each], [*after, *gives])
+        fixed = [self.once[v] for v in once]
+
+        def step(carry: list[Any], values: list[Any]) -> tuple[list[Any], list[Any]]:
+            out = run(*fixed, *carry, *values)
+            new = [
+                _pushed(x, old) if i >= self.carried else x
+                for i, x, old in zip(order.waiting, out, carry, strict=False)
+            ]
+            return new, out[len(carry) :]
+
+        begin = [self.states[i] for i in order.waiting]
+        last, found = lax.scan(
+            step, begin, [self.stacked[v] for v in each], length=self.length, reverse=self.reverse
+        )
+        self.stacked |= dict(zip(gives, found, strict=True))
+        return dict(zip(order.waiting, last, strict=True))
+
+    def _sequence(self, var: Any) -> jax.Array:
+        """A variable's values in all steps."""
+        if isinstance(var, Var) and var in self.stacked:
+            return self.stacked[var]
+        if not isinstance(var, Var):
+            value = jnp.asarray(var.val, var.aval.dtype)
+        elif var in self.once:
+            value = self.once[var]
+        else:
+            value = dict(zip(self.jaxpr.constvars, self.closed.consts, strict=True))[var]
+        return jnp.broadcast_to(value, (self.length, *jnp.shape(value)))
+
+    def _before(self, i: int, made: jax.Array) -> jax.Array:
+        """A settled state as each step finds it, from what each step makes of it."""
+        first = self.states[i]
+        if i < self.carried:
+            first = first[None]
+            return jnp.concatenate([made[1:], first] if self.reverse else [first, made[:-1]])
+        if self.reverse:
+            return jnp.flip(_windows(first, jnp.flip(made, 0)), 0)
+        return _windows(first, made)
+
+
+def _windows(first: jax.Array, made: jax.Array) -> jax.Array:
+    """(T, W, ...): the W values before each of T steps, newest first; ``first`` before the first.
+
+    Each row is the one before, shifted by one: the whole is the sequence written over and over
+    into rows that are one shorter than it is. No index is looked up, which has a slow gradient.
+    """
+    window, length = len(first), len(made)
+    row = jnp.concatenate([jnp.flip(first, 0), made])  # value of step t at window + t
+    size = window + length
+    tiled = jnp.broadcast_to(row, (window, *row.shape)).reshape(window * size, *row.shape[1:])
+    rows = tiled[: window * (size - 1)].reshape(window, size - 1, *row.shape[1:])
+    return jnp.moveaxis(rows[:, window - 1 : window - 1 + length], 0, 1)
+
+
+def _pushed(now: jax.Array, register: jax.Array) -> jax.Array:
+    return jnp.concatenate([now[None].astype(register.dtype), register[:-1]])
+
+
+def _plain(body, init, registers, inputs, length, reverse) -> tuple[Any, Any]:
+    def step(state: Any, inputs: Any) -> tuple[Any, Any]:
+        (carry, now), ys = body(state, inputs)
+        return (carry, jax.tree.map(_pushed, now, state[1])), ys
+
+    (carry, _), ys = lax.scan(step, (init, registers), inputs, length=length, reverse=reverse)
+    return carry, ys
+
+
+def _promoted(body: Callable, init: Any, registers: Any, step: Any) -> Any:
     """Python numbers in ``init`` take the type that the body gives them, as in ``lax.scan``."""
     if not any(jax.typeof(x).weak_type for x in jax.tree.leaves(init)):
         return init
-    after, _ = jax.eval_shape(body, init, step)
+    (after, _), _ = jax.eval_shape(body, (init, registers), step)
     if jax.tree.structure(after) != jax.tree.structure(init):
         return init  # `lax.scan` has the words for it
 
@@ -95,24 +252,9 @@ def _promoted(body: Callable, init: Any, step: Any) -> Any:
     return jax.tree.map(promote, init, after)
 
 
-def _keyed(jaxpr: Any, carried: int, of_keys: int) -> list[Any]:
-    """The equations that depend on the keys and not on the carry."""
-    late = set(jaxpr.invars[:carried])
-    keyed = set(jaxpr.invars[carried : carried + of_keys])
-    found = []
-    for eqn in jaxpr.eqns:
-        takes = [var for var in eqn.invars if isinstance(var, Var)]
-        if eqn.effects or any(var in late for var in takes):
-            late.update(eqn.outvars)
-        elif any(var in keyed for var in takes):
-            keyed.update(eqn.outvars)
-            found.append(eqn)
-    return found
-
-
 def _alike(init: Any, after: Any) -> bool:
-    """Whether there is a carry that keeps its form; `lax.scan` has the words if it does not."""
-    if not jax.tree.leaves(init) or jax.tree.structure(init) != jax.tree.structure(after):
+    """Whether a carry keeps its form."""
+    if jax.tree.structure(init) != jax.tree.structure(after):
         return False
     pairs = zip(jax.tree.leaves(init), jax.tree.leaves(after), strict=True)
     return all((jnp.shape(a), _array(a).dtype) == (b.shape, b.dtype) for a, b in pairs)
@@ -120,48 +262,3 @@ def _alike(init: Any, after: Any) -> bool:
 
 def _array(x: Any) -> Any:
     return x if hasattr(x, "dtype") else jnp.asarray(x)
-
-
-def _forgets(jaxpr: Any, carried: int) -> bool:
-    """Whether no carry depends on the one before."""
-    late = set(jaxpr.invars[:carried])
-    for eqn in jaxpr.eqns:
-        if eqn.effects or any(var in late for var in eqn.invars if isinstance(var, Var)):
-            late.update(eqn.outvars)
-    return not any(isinstance(var, Var) and var in late for var in jaxpr.outvars[:carried])
-
-
-def _branches(jaxpr: Any) -> bool:
-    """Whether there are branches or open-ended loops inside, of which all would run at once."""
-    for eqn in jaxpr.eqns:
-        if eqn.primitive.name in ("cond", "while"):
-            return True
-        inner = [getattr(value, "jaxpr", value) for value in eqn.params.values()]
-        if any(hasattr(value, "eqns") and _branches(value) for value in inner):
-            return True
-    return False
-
-
-def _together(body: Callable, init: list[Any], inputs: Any, reverse: bool) -> list[Any]:
-    """All steps of a scan whose carries do not depend on each other."""
-    flat, carried = jax.tree.leaves(inputs), len(init)
-    carries = jax.vmap(lambda *step: body(*init, *step)[:carried])(*flat)
-
-    def before(first: Any, carry: jax.Array) -> jax.Array:
-        first = _array(first)[None]
-        return jnp.concatenate([carry[1:], first] if reverse else [first, carry[:-1]])
-
-    results = jax.vmap(body)(*map(before, init, carries), *flat)
-    last = 0 if reverse else -1
-    return [*(carry[last] for carry in carries), *results[carried:]]
-
-
-def _makers(jaxpr: Any, wanted: Sequence[Any]) -> list[Any]:
-    """The equations that make ``wanted``, in order."""
-    needed = set(wanted)
-    found = []
-    for eqn in reversed(jaxpr.eqns):
-        if any(var in needed for var in eqn.outvars):
-            found.append(eqn)
-            needed.update(var for var in eqn.invars if isinstance(var, Var))
-    return found[::-1]

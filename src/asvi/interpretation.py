@@ -116,11 +116,11 @@ class Interpretation(Messenger):
         return None
 
     def first_memory(self, path: tuple[str, ...]) -> Any:
-        """Arrays that this interpretation carries through the ``scan`` at ``path``."""
+        """Registers, (steps, ...), that this interpretation keeps in the ``scan`` at ``path``."""
         return ()
 
-    def next_memory(self, frame: Frame) -> Any:
-        """The same arrays after a step of the body."""
+    def to_remember(self, frame: Frame) -> Any:
+        """What a step of the body adds to them."""
         return frame.memory
 
     def thread_branch(self, path: tuple[str, ...]) -> Any:
@@ -210,12 +210,17 @@ class Interpretation(Messenger):
                 carry, y = f(carry, x)
             statics.clear()
             statics.update(frame.records)
-            return (carry, self.next_memory(frame)), (y, frame.collect())
+            return (carry, self.to_remember(frame)), (y, frame.collect())
 
         inputs = (xs, self.thread(path, length, reverse), values.sliced, index)
-        init = (init, self.first_memory(path))
-        (carry, _memory), (ys, (arrays, extras)) = hoisting.scan(
-            body, init, keys, inputs, length=length, reverse=reverse
+        carry, (ys, (arrays, extras)) = hoisting.scan(
+            body,
+            init,
+            keys,
+            inputs,
+            registers=self.first_memory(path),
+            length=length,
+            reverse=reverse,
         )
         self.frame.extras.update(extras)
         for name, static in statics.items():

@@ -179,15 +179,9 @@ class SurrogateReading(Interpretation):
         nothing = jnp.zeros((window, numbers))
         return Heard(nothing, nothing) if window else ()
 
-    def next_memory(self, frame: Frame) -> Any:
+    def to_remember(self, frame: Frame) -> Any:
         window, sources, _numbers = self._window(frame.path)
-        if not window:
-            return ()
-        return jax.tree.map(
-            lambda now, then: jnp.concatenate([now[None].astype(then.dtype), then[:-1]]),
-            _flat([frame.noise[a] for a in sources]),
-            frame.memory,
-        )
+        return _flat([frame.noise[a] for a in sources]) if window else ()
 
     def visit_other(self, msg: dict[str, Any]) -> None:
         if msg["type"] == "plate":

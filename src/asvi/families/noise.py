@@ -9,6 +9,7 @@ about where in its distribution the draw lies.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
@@ -17,12 +18,18 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 from numpyro.distributions import (
+    Cauchy,
     Distribution,
     ExpandedDistribution,
+    Gumbel,
     Independent,
+    Laplace,
+    Logistic,
     MaskedDistribution,
     MultivariateNormal,
     Normal,
+    SoftLaplace,
+    StudentT,
     TransformedDistribution,
     biject_to,
     constraints,
@@ -45,6 +52,9 @@ __all__ = [
     "standard",
 ]
 
+LOCATION_SCALE = (Normal, StudentT, Cauchy, Laplace, Logistic, Gumbel, SoftLaplace)
+UNROLLED = 4  # numbers: triangles this small are solved line by line, without a library call
+
 
 @dataclass(frozen=True)
 class Standard:
@@ -57,6 +67,8 @@ class Standard:
     mask: Any = None
     direct: bool = False
     """Whether ``loc`` and ``scale`` are parameters of the distribution themselves."""
+    unit: Any = None
+    """``core`` at location 0 and scale 1, where it is known: draws z without knowing u."""
 
     @property
     def event_shape(self) -> tuple[int, ...]:
@@ -74,11 +86,11 @@ def standard(dist: Distribution) -> Standard:
     if isinstance(dist, ExpandedDistribution):
         inner = standard(dist.base_dist)
         shape = dist.batch_shape + inner.event_shape
-        core = inner.core.expand(dist.batch_shape)
-        return _with(inner, core=core, loc=_to(inner.loc, shape), scale=_to(inner.scale, shape))
+        inner = _wrapped(inner, lambda core: core.expand(dist.batch_shape))
+        return _with(inner, loc=_to(inner.loc, shape), scale=_to(inner.scale, shape))
     if isinstance(dist, Independent):
         inner = standard(dist.base_dist)
-        return _with(inner, core=inner.core.to_event(dist.reinterpreted_batch_ndims))
+        return _wrapped(inner, lambda core: core.to_event(dist.reinterpreted_batch_ndims))
     if isinstance(dist, MaskedDistribution):
         inner = standard(dist.base_dist)
         mask = dist._mask if inner.mask is None else dist._mask & inner.mask
@@ -88,28 +100,27 @@ def standard(dist: Distribution) -> Standard:
         steps = [] if isinstance(inner.transform, T.IdentityTransform) else [inner.transform]
         # The transforms may turn batch axes of the base into event axes.
         extra = len(inner.core.batch_shape) - len(dist.batch_shape)
-        core = inner.core.to_event(extra) if extra > 0 else inner.core
-        if core.batch_shape != dist.batch_shape:
-            core = core.expand(dist.batch_shape)
-        shape = dist.batch_shape + core.event_shape
-        return Standard(
-            core,
-            T.ComposeTransform([*steps, *dist.transforms]),
-            _to(inner.loc, shape),
-            _to(inner.scale, shape),
-            inner.mask,
-            inner.direct,
+        if extra > 0:
+            inner = _wrapped(inner, lambda core: core.to_event(extra))
+        if inner.core.batch_shape != dist.batch_shape:
+            inner = _wrapped(inner, lambda core: core.expand(dist.batch_shape))
+        shape = dist.batch_shape + inner.core.event_shape
+        return _with(
+            inner,
+            transform=T.ComposeTransform([*steps, *dist.transforms]),
+            loc=_to(inner.loc, shape),
+            scale=_to(inner.scale, shape),
         )
     d: Any = dist
     if isinstance(dist, MultivariateNormal):
         zero = jnp.zeros(dist.batch_shape + dist.event_shape, jnp.result_type(d.loc))
         affine = _Whitening(d.loc, d.scale_tril)
         core = Normal(zero, jnp.ones_like(zero)).to_event(1)
-        return Standard(core, affine, zero, jnp.ones_like(zero))
+        return Standard(core, affine, zero, jnp.ones_like(zero), unit=core)
     shape = dist.batch_shape + dist.event_shape
     if hasattr(d, "loc") and hasattr(d, "scale") and dist.support is constraints.real:
         loc, scale = _to(d.loc, shape), _to(d.scale, shape)
-        return Standard(dist, T.IdentityTransform(), loc, scale, direct=True)
+        return Standard(dist, T.IdentityTransform(), loc, scale, direct=True, unit=_unit(d))
     return _through_support(dist)
 
 
@@ -171,6 +182,21 @@ def _through_support(dist: Distribution) -> Standard:
         except (NotImplementedError, AttributeError):
             pass
     return Standard(core, transform, loc, scale)
+
+
+def _unit(dist: Any) -> Any:
+    """A distribution of location and scale at 0 and 1; None where scaling may mean more."""
+    if type(dist) not in LOCATION_SCALE:
+        return None
+    shape, dtype = dist.batch_shape, jnp.result_type(float)
+    others = {n: getattr(dist, n) for n in dist.arg_constraints if n not in ("loc", "scale")}
+    zero, one = jnp.zeros(shape, dtype), jnp.ones(shape, dtype)
+    return type(dist)(**others, loc=zero, scale=one, validate_args=False)
+
+
+def _wrapped(found: Standard, wrap: Callable[[Any], Any]) -> Standard:
+    unit = None if found.unit is None else wrap(found.unit)
+    return _with(found, core=wrap(found.core), unit=unit)
 
 
 def _with(found: Standard, **changes: Any) -> Standard:
@@ -301,7 +327,10 @@ class MovedNoise(Distribution):
             found = jax.vmap(self.sample_with_intermediates)(keys)
             return jax.tree.map(lambda x: x.reshape(sample_shape + x.shape[1:]), found)
         base = standard(self.base)
-        z = (base.core.sample(key) - base.loc) / base.scale
+        if base.unit is not None:
+            z = base.unit.sample(key)  # known before loc and scale are: see `hoisting.py`
+        else:
+            z = (base.core.sample(key) - base.loc) / base.scale
         moved = self._moved(z)
         framed = moved + _below(self.frame_within, moved)
         if self.shift is not None:
@@ -341,8 +370,12 @@ class MovedNoise(Distribution):
             return found(value)
         base = standard(self.base)
         z, _, u = self._found(value, intermediates)
-        density = base.core.log_prob(base.loc + base.scale * z)
         batch = len(self.batch_shape)
+        if base.unit is not None:
+            slope = jnp.log(base.scale)
+            density = base.unit.log_prob(z) - sum_rightmost(slope, jnp.ndim(slope) - batch)
+        else:
+            density = base.core.log_prob(base.loc + base.scale * z)
         if self.stretch is not None:
             density = density - sum_rightmost(self.stretch, jnp.ndim(self.stretch) - batch)
         if self.skew is not None:
@@ -389,6 +422,12 @@ def _solved(
     size = triangle.shape[-1]
     flat = jnp.reshape(moved, (-1, size))
     diagonal = jnp.ones_like(flat) if factor is None else jnp.reshape(factor, flat.shape)
+    if size <= UNROLLED:
+        found: list[jax.Array] = []
+        for i in range(size):
+            known = sum((triangle[:, i, j] * found[j] for j in range(i)), jnp.zeros(()))
+            found.append((flat[:, i] - known) / diagonal[:, i])
+        return jnp.reshape(jnp.stack(found, -1), moved.shape)
     matrix = jnp.tril(triangle, -1) + diagonal[..., None] * jnp.eye(size)
     solved = solve_triangular(matrix, flat[..., None], lower=True)
     return jnp.reshape(solved[..., 0], moved.shape)
