@@ -137,7 +137,7 @@ def test_the_density_is_that_of_the_noise_over_the_jacobian(float64):
 
     def value(z):
         v = z + moved.skew * (jnp.sqrt(1 + z**2) - 1)
-        epsilon = jnp.exp(moved.stretch) * v + jnp.tril(weights[0, 0], -1) @ v + moved.offset
+        epsilon = jnp.exp(moved.stretch) * (v + jnp.tril(weights[0, 0], -1) @ v) + moved.offset
         framed = epsilon + jnp.tril(weights[1, 0], -1) @ epsilon + moved.shift
         return found.transform(found.loc + found.scale * framed)
 

@@ -18,6 +18,7 @@ from asvi.errors import SiteError
 from asvi.families.base import inside
 from asvi.families.convex import mix, prior_weight_shape
 from asvi.families.parameters import Leaf, decompose, is_registered
+from asvi.families.stand_ins import QuantileTransform
 from instances import INSTANCES, WITHOUT_LEAVES, Draw
 
 CLASSES = sorted(
@@ -276,3 +277,22 @@ def test_mixing_a_simplex_entry_by_entry_would_leave_it():
     assert abs(float(jnp.sum(elementwise * theta + (1 - elementwise) * alpha)) - 1) > 0.1
     mixed = mix(jnp.array(0.3), Leaf(theta, dist.constraints.simplex), alpha)
     assert float(mixed.sum()) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("kind", ["half_normal", "half_cauchy", "exponential", "uniform"])
+def test_slopes_of_quantiles_are_those_of_their_numbers(kind, float64):
+    """The derivatives are given by hand: against differences, both ways, and twice."""
+    transform = QuantileTransform(kind, 2.0)
+    step = 1e-5
+    for z in (-4.0, -0.5, 0.3, 4.0):
+        u = transform(z)
+        by_difference = (transform(z + step) - transform(z - step)) / (2 * step)
+        slope = jax.grad(transform)(z)
+        np.testing.assert_allclose(slope, by_difference, rtol=1e-6)
+        np.testing.assert_allclose(jax.grad(transform.inv)(u), 1 / by_difference, rtol=1e-6)
+        np.testing.assert_allclose(
+            jnp.log(slope), transform.log_abs_det_jacobian(z, u), rtol=1e-6, atol=1e-9
+        )
+        slopes = [jax.grad(transform)(z + s) for s in (step, -step)]
+        bend = (slopes[0] - slopes[1]) / (2 * step)
+        np.testing.assert_allclose(jax.grad(jax.grad(transform))(z), bend, rtol=1e-5, atol=1e-9)

@@ -99,3 +99,78 @@ def test_steps_that_need_not_wait_run_together():
 
     assert loops(forgetful) == 0
     assert loops(walk) == 1
+
+
+def listening(state, inputs):
+    """Moved by the noise of the last steps, and by what that had become itself."""
+    (x, memory), (key, drift) = state, inputs
+    noise = jax.random.normal(key, (2,))
+    moved = noise + 0.3 * memory["noise"].sum(0)
+    x = x * 0.9 + (moved + 0.1 * memory["moved"][0] * drift).sum()
+    return (x, {"moved": moved, "noise": noise}), (x, moved)
+
+
+def waiting(state, inputs):
+    """What it remembers is what the loop makes."""
+    (x, memory), (key, drift) = state, inputs
+    x = 0.5 * x + drift * jax.random.normal(key) + memory["made"].sum()
+    return (x, {"made": jnp.stack([x, drift])}), x
+
+
+REGISTERS = {
+    "settled": (listening, {"moved": jnp.full((3, 2), 0.1), "noise": jnp.full((3, 2), 0.2)}),
+    "settled, one step": (listening, {"moved": jnp.zeros((1, 2)), "noise": jnp.zeros((1, 2))}),
+    "longer than the scan": (listening, {"moved": jnp.ones((9, 2)), "noise": jnp.zeros((9, 2))}),
+    "waiting": (waiting, {"made": jnp.full((3, 2), 0.1)}),
+}
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("case", REGISTERS)
+def test_registers_hold_the_last_steps_newest_first(case, reverse):
+    body, registers = REGISTERS[case]
+    keys, drifts = jax.random.split(jax.random.key(1), 7), jnp.linspace(0.1, 1.0, 7)
+
+    def by_hand(state, step):
+        (carry, now), ys = body(state, step)
+        pushed = jax.tree.map(lambda n, r: jnp.concatenate([n[None], r[:-1]]), now, state[1])
+        return (carry, pushed), ys
+
+    def ours(drifts):
+        return hoisting.scan(body, 0.5, keys, drifts, registers=registers, reverse=reverse)
+
+    def stock(drifts):
+        state = (jnp.asarray(0.5), registers)
+        (carry, _), ys = jax.lax.scan(by_hand, state, (keys, drifts), reverse=reverse)
+        return carry, ys
+
+    for a, b in zip(*map(jax.tree.leaves, (ours(drifts), stock(drifts))), strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-5)
+    grads = [jax.grad(lambda d, f=f: f(d)[0])(drifts) for f in (ours, stock)]
+    np.testing.assert_allclose(*grads, rtol=2e-4, atol=1e-6)
+
+
+def test_a_window_of_noise_is_not_carried_through_the_loop():
+    body, registers = REGISTERS["settled"]
+    keys = jax.random.split(jax.random.key(0), 7)
+
+    def run(keys):
+        return hoisting.scan(body, 0.5, keys, jnp.ones(7), registers=registers)
+
+    (loop,) = [e for e in jax.make_jaxpr(run)(keys).jaxpr.eqns if e.primitive.name == "scan"]
+    assert loop.params["num_carry"] == 1
+
+
+def test_effects_stay_in_their_step_and_carries_that_no_step_changes_are_kept():
+    seen = []
+
+    def body(state, inputs):
+        x, fixed = state
+        jax.debug.callback(lambda i: seen.append(float(i)), inputs[1], ordered=True)
+        return (x + fixed, fixed), x
+
+    keys = jax.random.split(jax.random.key(0), 4)
+    (x, fixed), xs = hoisting.scan(body, (0.0, 2.0), keys, jnp.arange(4.0))
+    jax.effects_barrier()
+    assert (float(x), float(fixed), xs.tolist()) == (8.0, 2.0, [0.0, 2.0, 4.0, 6.0])
+    assert seen == [0.0, 1.0, 2.0, 3.0]

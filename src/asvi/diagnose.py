@@ -99,7 +99,7 @@ def diagnose(posterior: Posterior, run: Any, key: jax.Array | None = None) -> Re
     if len(fine):
         gain = float(np.log(np.mean(np.exp(fine - fine.max()))) + fine.max() - fine.mean())
     by_site = _by_site(posterior, key)
-    skipped = run.skipped_steps / max(1, run.steps * run.info.get("lanes", 1))
+    skipped = run.skipped_steps / max(1, run.steps * run.info.get("lanes_after_race", 1))
     numbers = {
         "k_hat": weights.k_hat,
         "k_hat_by_site": by_site,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -155,10 +154,10 @@ class ELBO(stock.ELBO):
         met = trace_of(model, model_key, param_map, values, args, kwargs)
         _check_match(met, latent)
 
-        densities = latent
+        fixed = None
         if score_share is not None:
-            fixed = jax.tree.map(partial(_scale_gradient, score_share), param_map)
-            densities = _latent(trace_of(guide, guide_key, fixed, values, args, kwargs))
+            still = jax.tree.map(jax.lax.stop_gradient, param_map)
+            fixed = _latent(trace_of(guide, guide_key, still, values, args, kwargs))
         terms, own = {}, {}
         for name, site in met.items():
             if site["type"] == "sample" and name not in latent:
@@ -171,7 +170,9 @@ class ELBO(stock.ELBO):
                 terms[name] = -divergence
             else:
                 prior = log_densities(met[name]) if name in met else 0.0
-                own[name] = log_densities(densities[name])
+                own[name] = (
+                    log_densities(site) if fixed is None else _mixed(score_share, site, fixed[name])
+                )
                 terms[name] = prior - own[name]
         mutable = {name: m["value"] for name, m in met.items() if m["type"] == "mutable"}
         return _Run(latent, terms, own, mutable)
@@ -284,10 +285,14 @@ def _weighted(weight: jax.Array, term: jax.Array) -> jax.Array:
     return jnp.where(possible, weight * jnp.where(possible, term, 0.0), 0.0)
 
 
-def _scale_gradient(share: Any, x: jax.Array) -> jax.Array:
-    """``x``, with its gradient times ``share``."""
-    fixed = jax.lax.stop_gradient(x)
-    return fixed + share * (x - fixed)
+def _mixed(score_share: Any, drawn: dict[str, Any], fixed: dict[str, Any]) -> jax.Array:
+    """Log q of a draw: one number, known in two ways whose gradients are plain and path."""
+    path = log_densities(fixed)
+    if isinstance(score_share, float) and score_share == 0.0:
+        return path
+    # Where a density is infinite, 0 times it must not be NaN.
+    plain = jnp.where(score_share == 0, path, log_densities(drawn))
+    return jnp.where(score_share == 1, plain, score_share * plain + (1 - score_share) * path)
 
 
 def trace_of(program: Callable, key, params, values, args, kwargs) -> Trace:

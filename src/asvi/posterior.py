@@ -238,7 +238,9 @@ class Posterior:
         """Draws, and their Pareto-smoothed weights against the exact posterior."""
         found, log_q = self._draw(key, (draws,))
         latent = {site.name: found[site.name] for site in self.problem.program.latent}
-        log_ratio = np.asarray(self.model_log_prob(latent), float) - np.asarray(log_q, float)
+        log_p, log_q = np.asarray(self.model_log_prob(latent), float), np.asarray(log_q, float)
+        # A draw beyond what floats hold has no density at all: it weighs nothing.
+        log_ratio = log_p - np.where(np.isfinite(log_q), log_q, np.inf)
         return found, smooth(log_ratio)
 
     def resample(self, key: jax.Array, n: int = 1000, *, draws: int | None = None) -> Draws:

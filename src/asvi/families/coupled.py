@@ -173,6 +173,8 @@ class Coupled(ConvexUpdate, ContextFamily):
         base = ConvexUpdate.update(self, prior, own, site)
         if "coupling/offset" not in parameters:
             return base
+        # It is not trained: without this its gradient would be computed, and left unused.
+        frame = {n: jax.lax.stop_gradient(v) for n, v in coupling.items() if n[:6] == "frame/"}
         offset, shift = parameters["coupling/offset"], None
         stretch = parameters["coupling/stretch"]
         for kind in ("gates", "cell"):
@@ -183,8 +185,8 @@ class Coupled(ConvexUpdate, ContextFamily):
         for kind in LISTENS:
             if f"coupling/{kind}" in parameters:
                 offset = offset + _applied(parameters[f"coupling/{kind}"], heard[kind].drawn)
-            if f"frame/{kind}" in parameters:
-                more = _applied(parameters[f"frame/{kind}"], heard[kind].moved)
+            if f"frame/{kind}" in frame:
+                more = _applied(frame[f"frame/{kind}"], heard[kind].moved)
                 shift = more if shift is None else shift + more
         return MovedNoise(
             base,
@@ -192,7 +194,7 @@ class Coupled(ConvexUpdate, ContextFamily):
             stretch,
             _blocks(parameters.get("coupling/within")),
             shift,
-            _blocks(parameters.get("frame/within")),
+            _blocks(frame.get("frame/within")),
             _skew(parameters.get("coupling/skew")),
         )
 

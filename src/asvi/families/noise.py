@@ -267,7 +267,7 @@ class MovedNoise(Distribution):
 
     .. math::
 
-        v = z + a(\sqrt{1 + z^2} - 1), \quad \epsilon = e^c v + B v + h, \qquad
+        v = z + a(\sqrt{1 + z^2} - 1), \quad \epsilon = e^c (v + B v) + h, \qquad
         x = T\bigl(m + s\,(\epsilon + W\epsilon + g)\bigr),
 
     with :math:`|a| < 1` and B and W strictly lower triangular. v is *skewed*: far out it has slope
@@ -312,13 +312,15 @@ class MovedNoise(Distribution):
     def _moved(self, z: jax.Array) -> jax.Array:
         """ε from z."""
         v = z if self.skew is None else z + self.skew * (jnp.sqrt(1 + z**2) - 1)
-        stretched = v if self.stretch is None else jnp.exp(self.stretch) * v
-        return stretched + _below(self.within, v) + self.offset
+        v = v + _below(self.within, v)
+        return (v if self.stretch is None else jnp.exp(self.stretch) * v) + self.offset
 
     def _unmoved(self, moved: jax.Array) -> jax.Array:
         """z from ε."""
-        factor = None if self.stretch is None else jnp.exp(self.stretch)
-        v = _solved(self.within, moved - self.offset, factor)
+        # The stretch is taken off first: it differs from draw to draw, and the triangle does not.
+        free = moved - self.offset
+        free = free if self.stretch is None else jnp.exp(-self.stretch) * free
+        v = _solved(self.within, free)
         return v if self.skew is None else _unskewed(v, self.skew)
 
     def sample_with_intermediates(self, key: jax.Array, sample_shape: tuple[int, ...] = ()):
@@ -413,21 +415,21 @@ def _below(triangle: jax.Array | None, z: jax.Array) -> jax.Array | float:
     return jnp.reshape(jnp.einsum("bij,bj->bi", lower, flat), z.shape)
 
 
-def _solved(
-    triangle: jax.Array | None, moved: jax.Array, factor: jax.Array | None = None
-) -> jax.Array:
-    """z such that ``factor * z + _below(triangle, z)`` is ``moved``."""
+def _solved(triangle: jax.Array | None, moved: jax.Array) -> jax.Array:
+    """z such that ``z + _below(triangle, z)`` is ``moved``."""
     if triangle is None:
-        return moved if factor is None else moved / factor
+        return moved
     size = triangle.shape[-1]
     flat = jnp.reshape(moved, (-1, size))
-    diagonal = jnp.ones_like(flat) if factor is None else jnp.reshape(factor, flat.shape)
     if size <= UNROLLED:
         found: list[jax.Array] = []
         for i in range(size):
             known = sum((triangle[:, i, j] * found[j] for j in range(i)), jnp.zeros(()))
-            found.append((flat[:, i] - known) / diagonal[:, i])
+            found.append(flat[:, i] - known)
         return jnp.reshape(jnp.stack(found, -1), moved.shape)
-    matrix = jnp.tril(triangle, -1) + diagonal[..., None] * jnp.eye(size)
-    solved = solve_triangular(matrix, flat[..., None], lower=True)
-    return jnp.reshape(solved[..., 0], moved.shape)
+    lower = jnp.tril(triangle, -1)
+    if len(lower) == 1:
+        solved = solve_triangular(lower[0], flat[0][:, None], lower=True, unit_diagonal=True)
+    else:
+        solved = solve_triangular(lower, flat[..., None], lower=True, unit_diagonal=True)
+    return jnp.reshape(solved, moved.shape)

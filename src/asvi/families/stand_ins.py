@@ -6,6 +6,7 @@ by what is said in :mod:`asvi.families.substitutions`.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -49,67 +50,13 @@ class QuantileTransform(Transform):
         return constraints.unit_interval if self.kind == "uniform" else constraints.positive
 
     def __call__(self, z):
-        # The untaken side of `where` still gets a gradient: keep it finite.
-        below, above = ndtr(jnp.minimum(z, 0.0)), ndtr(-jnp.maximum(z, 0.0))
-        return self.scale * jnp.where(z <= 0, self._from_lower(below), self._from_upper(above, z))
-
-    def _from_lower(self, p):
-        """The quantile from the probability below it, p <= 1/2."""
-        if self.kind == "half_normal":
-            return jnp.sqrt(2.0) * jax.lax.erf_inv(p)
-        if self.kind == "half_cauchy":
-            return jnp.tan(jnp.pi / 2 * p)
-        if self.kind == "exponential":
-            return -jnp.log1p(-p)
-        return p
-
-    def _from_upper(self, p, z):
-        """The quantile from the probability above it, p <= 1/2."""
-        if self.kind == "half_normal":
-            return -ndtri(p / 2)
-        if self.kind == "half_cauchy":
-            return 1.0 / jnp.tan(jnp.pi / 2 * p)
-        if self.kind == "exponential":
-            return -log_ndtr(-jnp.maximum(z, 0.0))
-        return 1.0 - jnp.maximum(p, jnp.finfo(jnp.result_type(p)).eps)
+        return self.scale * _quantile(self.kind, z)
 
     def _inverse(self, y):
-        u = y / self.scale
-        lower, upper = self._below(u), self._above(u)
-        tiny = jnp.finfo(jnp.result_type(float)).tiny
-        low = jnp.clip(jnp.where(lower <= 0.5, lower, 0.5), tiny, 0.5)
-        high = jnp.clip(jnp.where(lower <= 0.5, 0.5, upper), tiny, 0.5)
-        return jnp.where(lower <= 0.5, ndtri(low), -ndtri(high))
-
-    def _below(self, u):
-        if self.kind == "half_normal":
-            return erf(u / jnp.sqrt(2.0))
-        if self.kind == "half_cauchy":
-            return 2 / jnp.pi * jnp.arctan(u)
-        if self.kind == "exponential":
-            return -jnp.expm1(-u)
-        return u
-
-    def _above(self, u):
-        if self.kind == "half_normal":
-            return erfc(u / jnp.sqrt(2.0))
-        if self.kind == "half_cauchy":
-            return 2 / jnp.pi * jnp.arctan2(1.0, u)
-        if self.kind == "exponential":
-            return jnp.exp(-u)
-        return 1.0 - u
+        return _normal_score(self.kind, y / self.scale)
 
     def log_abs_det_jacobian(self, x, y, intermediates=None):
-        u = y / self.scale
-        if self.kind == "half_normal":
-            log_density = _LOG_ROOT_TWO_OVER_PI - u**2 / 2
-        elif self.kind == "half_cauchy":
-            log_density = _LOG_TWO_OVER_PI - jnp.log1p(u**2)
-        elif self.kind == "exponential":
-            log_density = -u
-        else:
-            log_density = 0.0
-        return -(x**2) / 2 - _LOG_ROOT_TWO_PI - log_density + jnp.log(self.scale)
+        return _log_slope(self.kind, x, y / self.scale) + jnp.log(self.scale)
 
     def forward_shape(self, shape):
         return jnp.broadcast_shapes(shape, jnp.shape(self.scale))
@@ -123,6 +70,95 @@ class QuantileTransform(Transform):
         if not isinstance(other, QuantileTransform) or self.kind != other.kind:
             return False
         return jnp.array_equiv(self.scale, other.scale)
+
+
+# The derivatives of quantiles are known in closed form. Those of the series that compute them are
+# long, and the compiler would copy them to every place where they are used.
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _quantile(kind: str, z: jax.Array) -> jax.Array:
+    """The quantile of a prior at the normal probability of z."""
+    below, above = ndtr(jnp.minimum(z, 0.0)), ndtr(-jnp.maximum(z, 0.0))
+    return jnp.where(z <= 0, _from_lower(kind, below), _from_upper(kind, above, z))
+
+
+@_quantile.defjvp
+def _quantile_jvp(kind, primals, tangents):
+    (z,), (dz,) = primals, tangents
+    u = _quantile(kind, z)
+    return u, jnp.exp(_log_slope(kind, z, u)) * dz
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _normal_score(kind: str, u: jax.Array) -> jax.Array:
+    """The inverse of :func:`_quantile`."""
+    lower, upper = _below(kind, u), _above(kind, u)
+    tiny = jnp.finfo(jnp.result_type(float)).tiny
+    low, high = jnp.clip(lower, tiny, 0.5), jnp.clip(upper, tiny, 0.5)
+    return jnp.where(lower <= 0.5, ndtri(low), -ndtri(high))
+
+
+@_normal_score.defjvp
+def _normal_score_jvp(kind, primals, tangents):
+    (u,), (du,) = primals, tangents
+    z = _normal_score(kind, u)
+    return z, jnp.exp(-_log_slope(kind, z, u)) * du
+
+
+def _log_slope(kind: str, z: jax.Array, u: jax.Array) -> jax.Array:
+    """The logarithm of du/dz: the normal density at z over the prior's at u."""
+    if kind == "half_normal":
+        log_density = _LOG_ROOT_TWO_OVER_PI - u**2 / 2
+    elif kind == "half_cauchy":
+        log_density = _LOG_TWO_OVER_PI - jnp.log1p(u**2)
+    elif kind == "exponential":
+        log_density = -u
+    else:
+        log_density = 0.0
+    return -(z**2) / 2 - _LOG_ROOT_TWO_PI - log_density
+
+
+def _from_lower(kind: str, p: jax.Array) -> jax.Array:
+    """The quantile from the probability below it, p <= 1/2."""
+    if kind == "half_normal":
+        return jnp.sqrt(2.0) * jax.lax.erf_inv(p)
+    if kind == "half_cauchy":
+        return jnp.tan(jnp.pi / 2 * p)
+    if kind == "exponential":
+        return -jnp.log1p(-p)
+    return p
+
+
+def _from_upper(kind: str, p: jax.Array, z: jax.Array) -> jax.Array:
+    """The quantile from the probability above it, p <= 1/2."""
+    if kind == "half_normal":
+        return -ndtri(p / 2)
+    if kind == "half_cauchy":
+        return 1.0 / jnp.tan(jnp.pi / 2 * p)
+    if kind == "exponential":
+        return -log_ndtr(-jnp.maximum(z, 0.0))
+    return 1.0 - jnp.maximum(p, jnp.finfo(jnp.result_type(p)).eps)
+
+
+def _below(kind: str, u: jax.Array) -> jax.Array:
+    if kind == "half_normal":
+        return erf(u / jnp.sqrt(2.0))
+    if kind == "half_cauchy":
+        return 2 / jnp.pi * jnp.arctan(u)
+    if kind == "exponential":
+        return -jnp.expm1(-u)
+    return u
+
+
+def _above(kind: str, u: jax.Array) -> jax.Array:
+    if kind == "half_normal":
+        return erfc(u / jnp.sqrt(2.0))
+    if kind == "half_cauchy":
+        return 2 / jnp.pi * jnp.arctan2(1.0, u)
+    if kind == "exponential":
+        return jnp.exp(-u)
+    return 1.0 - u
 
 
 class HalfLogitTransform(ParameterFreeTransform):

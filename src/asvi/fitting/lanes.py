@@ -161,7 +161,7 @@ def _apply(
         lambda a, b: jnp.where(moving.reshape((-1,) + (1,) * (a.ndim - 1)), a, b), new, lanes
     )
     kept = kept._replace(skipped=lanes.skipped + (~fine).astype(lanes.skipped.dtype))
-    return kept, {"loss": losses, "noise": noise, "spread": spread}
+    return kept, {"loss": losses, "noise": noise, "spread": spread, "square": seen**2}
 
 
 def evaluate(

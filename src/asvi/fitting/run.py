@@ -59,7 +59,8 @@ def run(
         if must_exist:
             raise AsviError(f"{checkpoint} holds no state to go on from.")
         state = begin(problem, arrays, start_key, plan)
-        state.lanes = finite_lanes(problem, arrays, state.lanes, start_key)
+        if state.phase == "explore":  # a start near the posterior was found finite already
+            state.lanes = finite_lanes(problem, arrays, state.lanes, start_key)
     message = ""
     with Line(plan, progress) as line:
         try:
@@ -128,6 +129,7 @@ def _conclude(
             "gains": list(state.gains),
             "chunk": plan.chunk,
             "lanes": plan.lanes,
+            "lanes_after_race": plan.lanes_after_race(),
             "draws_per_step": plan.draws * plan.lanes,
         },
     )

@@ -12,10 +12,10 @@ checkpoint can hold it and go on to the same result.
    within half a nat of the posterior, all lanes start there, and 1 and 2 are left out.
 2. *Duel.* The best lanes of the two best kinds of start, measured on the same draws, are copied
    over a half each, whose lanes now pool their gradients. The winner is copied into all.
-3. *Descend*, in cycles. All lanes pool their gradients: one step has ``lanes x draws`` draws. In
-   the first chunk half of them use plain and half path gradients; the one of smaller variance
-   stays. In a cycle the learning rate falls to nothing along a cosine; each cycle is twice as long
-   as the one before and begins at a lower rate.
+3. *Descend*, in cycles. The winner is copied into two lanes, which share all draws and pool their
+   gradients: one step has ``lanes x draws`` draws. In the first chunk one of them uses plain and
+   one path gradients; the one of smaller variance stays. In a cycle the learning rate falls to
+   nothing along a cosine; each cycle is twice as long as the one before and begins at a lower rate.
 4. *Stop*, when a cycle gained less than the tolerance, or than twice its Monte Carlo error, over
    the best before, measured on the same draws; or little more, and the next one would, if gains go
    on falling as they did. The best end of a cycle is kept.
@@ -71,7 +71,15 @@ class Plan:
     rates: tuple[float, ...] = RATES
     gaussian_rates: tuple[float, ...] = GAUSSIAN_RATES
     judge_draws: int = 128
+    pooled_lanes: int = 2  # fewer copies of the parameters to keep, more draws for each
     optimizer: optax.GradientTransformation = ADAM
+
+    def lanes_after_race(self) -> int:
+        return min(self.lanes, self.pooled_lanes)
+
+    def draws_of(self, lanes: int) -> int:
+        """Draws per lane and step where there are this many lanes: of all together as many."""
+        return max(1, self.lanes * self.draws // lanes)
 
     def numbers(self) -> dict[str, Any]:
         """All but the optimiser, which is functions."""
@@ -105,8 +113,7 @@ class State:
 
 def begin(problem: Problem, arrays: list, key: jax.Array, plan: Plan) -> State:
     """Lanes at their starts."""
-    settings = {"steps": plan.chunk, "draws": plan.draws, "optimizer": plan.optimizer}
-    advance_soon(problem, arrays, plan.lanes, **settings)
+    _compile_soon(problem, arrays, plan, plan.lanes_after_race())
     make = problem.jit(("initial", plan.lanes), lambda: partial(_starts, problem, plan.lanes))
     kinds = [KINDS[i % 2] for i in range(plan.lanes)]
     free = np.array(make(key, arrays))
@@ -125,8 +132,15 @@ def begin(problem: Problem, arrays: list, key: jax.Array, plan: Plan) -> State:
     pools = list(range(plan.lanes))
     state = State(lanes, rates=rates, kinds=kinds, pools=pools, score_shares=shares)
     if found is not None and found.is_near:
-        _descend(problem, plan, state, max(plan.gaussian_rates))
+        _descend(problem, plan, state, 0, max(plan.gaussian_rates))
+    else:
+        _compile_soon(problem, arrays, plan, plan.lanes)
     return state
+
+
+def _compile_soon(problem: Problem, arrays: list, plan: Plan, lanes: int) -> None:
+    draws, optimizer = plan.draws_of(lanes), plan.optimizer
+    advance_soon(problem, arrays, lanes, steps=plan.chunk, draws=draws, optimizer=optimizer)
 
 
 def _starts(problem: Problem, count: int, key: jax.Array, arrays: list) -> jax.Array:
@@ -152,7 +166,7 @@ def step_chunk(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state
         chunk_key,
         settings,
         steps=plan.chunk,
-        draws=plan.draws,
+        draws=plan.draws_of(len(state.kinds)),
         optimizer=plan.optimizer,
     )
     losses = np.asarray(seen["loss"], float)
@@ -168,7 +182,7 @@ def step_chunk(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state
     state.losses.append(_finite_mean(losses))
     state.noise = _finite_mean(seen["noise"])
     if state.phase == "try gradients":
-        _choose_gradient(plan, state, np.asarray(seen["spread"], float))
+        _choose_gradient(plan, state, np.asarray(seen["square"], float))
     if state.chunks - state.cycle_begin >= _length(plan, state.cycle):
         _end_cycle(problem, arrays, jax.random.fold_in(key, 2 * 10**6), plan, state)
     else:
@@ -244,20 +258,20 @@ def _pair_off(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state:
 def _choose(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state: State) -> None:
     """Copy the lane of the best ELBO into all; from here on they are one."""
     best = int(np.argmax(_measure(problem, arrays, key, plan, state)))
-    _copy(state, [best] * plan.lanes)
     # A pooled gradient has the noise of several lanes less than the one that won the race.
-    _descend(problem, plan, state, min(max(plan.rates), POOLED_GAIN * state.rates[0]))
+    _descend(problem, plan, state, best, min(max(plan.rates), POOLED_GAIN * state.rates[best]))
 
 
-def _descend(problem: Problem, plan: Plan, state: State, rate: float) -> None:
-    """Begin the first cycle; all lanes are the same."""
+def _descend(problem: Problem, plan: Plan, state: State, lane: int, rate: float) -> None:
+    """Begin the first cycle, all lanes at this one."""
+    lanes = plan.lanes_after_race()
+    _copy(state, [lane] * lanes)
     state.first_rate = rate
-    state.pools = [0] * plan.lanes
+    state.pools = [0] * lanes
     state.phase = "descend"
-    if problem.has_path and plan.lanes >= 4:
+    if problem.has_path and lanes >= 2:
         # One chunk with half the lanes on each estimator; see _choose_gradient.
-        half = plan.lanes // 2
-        state.pools = [0] * half + [1] * (plan.lanes - half)
+        state.pools = [2 * i // lanes for i in range(lanes)]
         state.score_shares = [1.0 - p for p in state.pools]
         state.phase = "try gradients"
     state.cycle_begin = state.chunks
@@ -265,12 +279,16 @@ def _descend(problem: Problem, plan: Plan, state: State, rate: float) -> None:
     _set_rate(plan, state)
 
 
-def _choose_gradient(plan: Plan, state: State, spread: np.ndarray) -> None:
-    """Stay with the estimator, and the lanes, of the smaller variance: plain or path."""
-    plain, path = (_finite_mean(spread[:, np.array(state.pools) == pool]) for pool in (0, 1))
+def _choose_gradient(plan: Plan, state: State, square: np.ndarray) -> None:
+    """Stay with the estimator, and the lanes, of the smaller variance: plain or path.
+
+    Both have the same mean, so the one of the smaller mean square has the smaller variance.
+    """
+    plain, path = (_finite_mean(square[:, np.array(state.pools) == pool]) for pool in (0, 1))
     state.trial |= {"plain": plain, "path": path}
-    _copy(state, [plan.lanes - 1 if path < plain else 0] * plan.lanes)
-    state.pools = [0] * plan.lanes
+    lanes = plan.lanes_after_race()
+    _copy(state, [lanes - 1 if path < plain else 0] * lanes)
+    state.pools = [0] * lanes
     state.phase = "descend"
 
 
@@ -284,7 +302,7 @@ def _set_rate(plan: Plan, state: State) -> None:
     done = (state.chunks - state.cycle_begin) / _length(plan, state.cycle)
     top = state.first_rate * 0.6**state.cycle
     rate = top * (0.01 + 0.99 * 0.5 * (1 + np.cos(np.pi * done)))
-    state.rates = [float(rate)] * plan.lanes
+    state.rates = [float(rate)] * len(state.kinds)
 
 
 def _end_cycle(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state: State) -> None:
