@@ -1,27 +1,20 @@
-"""Takes nothing; gives zero-argument fits of the embedded tasks: gaps, rates, seconds, verdicts.
+"""Takes nothing; gives zero-argument fits of the embedded tasks beside their targets.
 
-``python -m benchmarks.fit_tasks [--family coupled|convex] [--tasks ...] [--jobs N]`` runs ten seeds
-of each task, with the default family (coupled) and with the convex update. The second and later
-seeds of a job use the program that the first compiled; with one job, all ten are one job. What is
-run takes the place of earlier fits of the same family, task and seed.
+``python -m benchmarks.fit_tasks`` reads the cells of ``asvi bench table1 --protocol best --out
+benchmarks/results/best`` (ten seeds of the default family and of the convex update), makes those
+that are missing, and counts how many of the fits reach each target.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import time
-from collections.abc import Iterator
-from multiprocessing import get_context
 from typing import Any
 
-import jax
 import numpy as np
 
-import asvi
-from asvi.families import ConvexUpdate
+from asvi import tasks
+from asvi.bench.protocol import Protocol
+from asvi.bench.run import run_cells
 from benchmarks.harness import RESULTS, save, table
-from benchmarks.verdicts import average_errors
 
 #: Gap to the log evidence that a fit should reach on 9 of 10 seeds.
 TARGETS = {
@@ -43,55 +36,15 @@ TARGETS = {
         "radon": 2.1,
     },
 }
-FAMILIES = {"coupled": None, "convex": ConvexUpdate()}
-Job = tuple[str, str, range]
+COLUMNS = {"coupled": "coupled", "convex": "asvi-steep-gate"}
 
 
-def fits(job: Job) -> Iterator[dict[str, Any]]:
-    """Fits of one task by one family, one for each seed."""
-    family, name, seeds = job
-    task = asvi.tasks.get(name)
-    for seed in seeds:
-        begin = time.perf_counter()
-        result = asvi.fit(
-            task.model,
-            *task.args,
-            key=jax.random.key(seed),
-            family=FAMILIES[family],
-            progress=False,
-        )
-        seconds = time.perf_counter() - begin
-        of_means, of_sds = average_errors(result, task)
-        row = {
-            "family": family,
-            "task": name,
-            "seed": seed,
-            "gap": task.log_evidence - result.elbo,
-            "error": result.elbo_se,
-            "mean error": of_means,
-            "sd error": of_sds,
-            "steps": result.steps,
-            "seconds": seconds,
-            "first": seed == seeds[0],
-            "start": result.info["start"],
-            "verdict": result.diagnose().verdict,
-        }
-        print(row, flush=True)
-        yield row
-
-
-def all_fits(job: Job) -> list[dict[str, Any]]:
-    """The same at once, for a process of its own."""
-    return list(fits(job))
-
-
-def row_of(family: str, name: str, found: list[dict[str, Any]]) -> dict[str, Any]:
+def row_of(family: str, name: str, cell: dict[str, Any]) -> dict[str, Any]:
     """One line of the table."""
-    target, n = TARGETS[family][name], len(found)
-    gaps = np.array([fit["gap"] for fit in found])
-    errors = np.array([fit["error"] for fit in found])
-    first = [fit["seconds"] for fit in found if fit["first"]]
-    later = [fit["seconds"] for fit in found if not fit["first"]]
+    target = TARGETS[family][name]
+    gaps = tasks.get(name).log_evidence + np.array(cell["neg_elbo"])
+    errors = np.array(cell["neg_elbo_se"])
+    seconds, n = cell["seconds"], len(gaps)
     return {
         "task": name,
         "target": target,
@@ -101,63 +54,25 @@ def row_of(family: str, name: str, found: list[dict[str, Any]]) -> dict[str, Any
         "median gap": round(float(np.median(gaps)), 4),
         "worst gap": round(float(gaps.max()), 4),
         "standard error": round(float(errors.mean()), 4),
-        "means off (sd)": round(float(np.mean([fit["mean error"] for fit in found])), 3),
-        "sds off": round(float(np.mean([fit["sd error"] for fit in found])), 3),
-        "median steps": int(np.median([fit["steps"] for fit in found])),
-        "first call [s]": round(float(np.mean(first)), 1),
-        "later calls [s]": round(float(np.median(later)), 1) if later else None,
-        "trusted": f"{sum(f['verdict'] != 'not trustworthy' for f in found)} of {n}",
+        "means off (sd)": round(float(np.mean(cell["mean_error_10000"])), 3),
+        "sds off": round(float(np.mean(cell["sd_error_10000"])), 3),
+        "median steps": cell["steps"],
+        "first call [s]": round(seconds[0], 1),
+        "later calls [s]": round(float(np.median(seconds[1:] or seconds)), 1),
+        "trusted": f"{int(sum(cell['trusted']))} of {n}",
     }
-
-
-def store(found: list[dict[str, Any]]) -> None:
-    """Put fits into the results, in place of earlier ones of the same family, task and seed."""
-    path = RESULTS / "fit_tasks.json"
-    rows = json.loads(path.read_text())["rows"]["fits"] if path.exists() else []
-    rows = {(f["family"], f["task"], f["seed"]): f for f in [*rows, *found]}
-    order = {name: i for i, name in enumerate(TARGETS["convex"])}
-    fits = sorted(rows.values(), key=lambda f: (f["family"], order[f["task"]], f["seed"]))
-    tables = {
-        family: [
-            row_of(family, name, mine)
-            for name in order
-            if (mine := [f for f in fits if (f["family"], f["task"]) == (family, name)])
-        ]
-        for family in TARGETS
-    }
-    save("fit_tasks", {**tables, "fits": fits})
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--family", default=",".join(TARGETS))
-    parser.add_argument("--tasks", default=",".join(TARGETS["convex"]))
-    parser.add_argument("--first", type=int, default=0, help="seed to begin with")
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--jobs", type=int, default=1)
-    arguments = parser.parse_args()
-    families, names = arguments.family.split(","), arguments.tasks.split(",")
-    seeds = range(arguments.first, arguments.seeds)
-    size = len(seeds) if arguments.jobs == 1 else -(-len(seeds) // 2)
-    jobs = [
-        (family, name, seeds[first : first + size])
-        for family in families
-        for name in names
-        for first in range(0, len(seeds), size)
-    ]
-    if arguments.jobs == 1:
-        for job in jobs:
-            for fit in fits(job):
-                store([fit])
-    else:
-        with get_context("spawn").Pool(arguments.jobs, maxtasksperchild=1) as pool:
-            # The longest first.
-            jobs.sort(key=lambda job: ("lorenz" not in job[1], job[1] != "radon"))
-            for part in pool.imap_unordered(all_fits, jobs, 1):
-                store(part)
-    found = json.loads((RESULTS / "fit_tasks.json").read_text())["rows"]
-    for family in families:
-        print(f"\n{family}\n{table(found[family])}")
+    protocol = Protocol.named("best")
+    cells = run_cells(RESULTS / "best", protocol)
+    found = {
+        family: [row_of(family, name, cells[name, column]) for name in TARGETS[family]]
+        for family, column in COLUMNS.items()
+    }
+    for family, rows in found.items():
+        print(f"\n{family}\n{table(rows)}")
+    save("fit_tasks", found)
 
 
 if __name__ == "__main__":

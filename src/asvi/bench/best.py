@@ -21,10 +21,11 @@ def fit_cell(
 ) -> dict[str, Any]:
     """One fit per seed; ``report(step, loss)`` after each, as if they were one long run.
 
-    ``seconds`` has the time of each call: the first compiles, the others do not. The entries are
-    those of :func:`asvi.bench.train.train_cell`; shorter loss curves go on at their last value.
+    ``seconds`` has the time of each call: the first compiles, the others do not; ``trusted`` is 1
+    where the verdict is not "not trustworthy". The other entries are those of
+    :func:`asvi.bench.train.train_cell`; shorter loss curves go on at their last value.
     """
-    curves, steps, seconds, found = [], [], [], []
+    curves, steps, seconds, found, trusted = [], [], [], [], []
     few, many = protocol.moment_draws
     errors: dict[str, list[Any]] = {}
     moments = []
@@ -42,6 +43,7 @@ def fit_cell(
         seconds.append(time.perf_counter() - begun)
         found.append((-result.elbo, result.elbo_se))
         steps.append(result.steps)
+        trusted.append(float(result.diagnose().verdict != "not trustworthy"))
         curves.append(np.asarray(result.losses))
         chunk = result.info["chunk"]
         for draws in (few, many):
@@ -71,6 +73,7 @@ def fit_cell(
         "curve_steps": (chunk * np.arange(1, longest + 1)).tolist(),
         "curves": np.stack([np.pad(c, (0, longest - len(c)), "edge") for c in curves]),
         "steps": int(np.median(steps)),
+        "trusted": np.array(trusted),
         "seconds": np.array(seconds),
         "compile_seconds": max(0.0, seconds[0] - float(np.median(seconds[1:] or seconds))),
         "train_seconds": float(np.sum(seconds)),
