@@ -395,6 +395,12 @@ def test_scales_that_span_many_orders_are_fitted(float64):
     assert result.info["start"] == "gaussian"
     assert abs(result.elbo - evidence) < 0.01
     assert result.diagnose().verdict == "good"
+    # The noise is b / 10, and its posterior precision this:
+    precision = np.eye(3) + 100 * x.T @ x
+    worth = 0.5 * (np.log(np.diag(precision)).sum() - np.linalg.slogdet(precision)[1])
+    np.testing.assert_allclose(result.info["coupling_gain"], worth, rtol=0.02)
+    assert result.info["family"].startswith("Coupled, the default")
+    assert f"worth up to {result.info['coupling_gain']:.2g} nat" in str(result).replace("\n", "")
 
 
 def test_other_families_take_no_such_start():

@@ -130,6 +130,8 @@ def test_few_restarts(restarts):
     _mean, _sd, evidence = exact_normal(Y)
     result = asvi.fit(normal_model, Y, restarts=restarts, **{**QUICK, "steps": 3000})
     assert result.info["lanes"] == restarts
+    assert result.info["lanes_after_race"] == min(2, restarts)
+    assert "as asked for" in result.info["family"]
     assert abs(result.elbo - evidence) < 0.05
 
 

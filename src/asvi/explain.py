@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from asvi.guide import AutoASVI
 from asvi.posterior import Posterior
 from asvi.program import Program
 
-__all__ = ["Explanation", "SiteRow", "explain"]
+__all__ = ["Explanation", "SiteRow", "explain", "name_of"]
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def explain(posterior: Posterior) -> Explanation:
             }
         else:
             family, weights = problem.family, {}
-        rows.append(SiteRow(site.name, _name(family), known, weights))
+        rows.append(SiteRow(site.name, name_of(family), known, weights))
     follows = {frozenset(edge) for edge in edges if _follows(problem, parents, rows, *edge)}
     return Explanation(
         tuple(rows),
@@ -110,7 +111,10 @@ def _follows(problem: Any, parents: Any, rows: list[SiteRow], a: str, b: str) ->
     return False
 
 
-def _name(family: Any) -> str:
+def name_of(family: Any) -> str:
+    """A family in one word; of several, one for each."""
+    if isinstance(family, Mapping):
+        return ", ".join(dict.fromkeys(map(name_of, family.values())))
     if isinstance(family, Amortized):
         return f"Amortized {type(family.base).__name__}"
     return type(family).__name__

@@ -16,7 +16,7 @@ import optax
 from asvi import inference_data, stored
 from asvi.diagnose import Report, diagnose
 from asvi.errors import AsviError
-from asvi.explain import Explanation, explain
+from asvi.explain import Explanation, explain, name_of
 from asvi.families import Amortized, Coupled, Family, WholeFamily
 from asvi.fitting import checkpoint as checkpoints
 from asvi.fitting.problem import Problem, problem_for
@@ -98,6 +98,8 @@ class Fit:
             f"ELBO {self.elbo:.3f} ± {self.elbo_se:.3f} after {self.steps} steps "
             f"({self.seconds:.1f} s); {self.message}"
         )
+        if "family" in self.info:
+            parts.append(f"family: {self.info['family']}")
         if self.skipped_steps:
             parts.append(f"{self.skipped_steps} gradients were not finite and were skipped")
         if self.has_data:
@@ -165,11 +167,34 @@ def fit(
     plan = _with_optimizer(plan, optimizer)
     if checkpoint is not None:
         checkpoints.check_writable(checkpoint)
+    by_default = family is None and amortize is None
     family = _family(family, amortize)
     problem, arrays = problem_for(model, family, args, kwargs, discrete)
     if draws is None and problem.may_have_scores and problem.has_scores(arrays):
         plan = replace(plan, draws=8)
-    return _as_fit(run(problem, arrays, key, plan, progress, checkpoint, begun), problem, arrays)
+    found = run(problem, arrays, key, plan, progress, checkpoint, begun)
+    found.info["family"] = _why(problem, found, by_default)
+    return _as_fit(found, problem, arrays)
+
+
+def _why(problem: Problem, found: Run, by_default: bool) -> str:
+    """Which family was used, and why, in words."""
+    name = name_of(problem.family)
+    if not by_default:
+        return f"{name}, as asked for"
+    own = ("offset", "stretch", "skew")
+    weights = sum(
+        np.size(value)
+        for parameter, value in found.params.items()
+        if "coupling" in parameter and parameter.split("/")[-1] not in own
+    )
+    if not weights:
+        return f"{name}; no two latent numbers need coupling"
+    told = f"{name}, the default: {weights:,} weights couple what the data make dependent"
+    gain = found.info["coupling_gain"]
+    if gain is not None:
+        told += f", worth up to {gain:.2g} nat by the curvature at the start"
+    return f"{told}. family=asvi.families.ConvexUpdate() leaves them out"
 
 
 def resume(
@@ -191,9 +216,11 @@ def resume(
     begun = time.monotonic()
     key, plan = checkpoints.header(path)
     plan = _with_optimizer(plan, optimizer)
+    by_default = family is None and amortize is None
     family = _family(family, amortize)
     problem, arrays = problem_for(model, family, args, kwargs, discrete)
     found = run(problem, arrays, key, plan, progress, path, begun, must_exist=True)
+    found.info["family"] = _why(problem, found, by_default)
     return _as_fit(found, problem, arrays)
 
 

@@ -27,6 +27,7 @@ class GaussianStart(NamedTuple):
     vector: jax.Array
     unit: jax.Array
     is_near: bool  # so near that no other start needs to be tried
+    coupling_gain: float  # nats between it and the nearest Gaussian whose numbers are independent
 
 
 def gaussian_start(
@@ -53,7 +54,20 @@ def gaussian_start(
     if not np.isfinite(elbos).any():
         return None
     best = int(np.argmax(elbos >= elbos.max() - PLAY_COST))
-    return GaussianStart(*found[best], _is_near(ratios[best]))
+    return GaussianStart(*found[best], _is_near(ratios[best]), coupling_gain(gaussian.precision))
+
+
+def coupling_gain(precision: np.ndarray) -> float:
+    r"""KL from the best Gaussian of independent numbers: :math:`(\sum\log P_{ii} - \log|P|) / 2`.
+
+    The noise of a program is what the convex update makes independent, but for what its prior
+    weights can mend: this is the most that coupling can be worth to a Gaussian.
+
+    >>> round(coupling_gain(np.array([[1.0, 0.9], [0.9, 1.0]])), 3)
+    0.83
+    """
+    diagonal = np.sum(np.log(np.diag(precision)))
+    return float(0.5 * (diagonal - np.linalg.slogdet(precision)[1]))
 
 
 def _is_near(log_ratios: np.ndarray) -> bool:

@@ -127,6 +127,7 @@ def _conclude(
             "kept": best,
             "start": state.kinds[0],
             "gains": list(state.gains),
+            "coupling_gain": state.coupling_gain,
             "chunk": plan.chunk,
             "lanes": plan.lanes,
             "lanes_after_race": plan.lanes_after_race(),

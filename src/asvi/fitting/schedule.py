@@ -105,6 +105,7 @@ class State:
     losses: list[float] = field(default_factory=list)
     noise: float = float("nan")
     gains: list[float] = field(default_factory=list)
+    coupling_gain: float | None = None
 
     def numbers(self) -> dict[str, Any]:
         """All but the arrays, for a checkpoint."""
@@ -131,6 +132,7 @@ def begin(problem: Problem, arrays: list, key: jax.Array, plan: Plan) -> State:
     shares = [0.0 if kind == "gaussian" else 1.0 for kind in kinds]
     pools = list(range(plan.lanes))
     state = State(lanes, rates=rates, kinds=kinds, pools=pools, score_shares=shares)
+    state.coupling_gain = None if found is None else found.coupling_gain
     if found is not None and found.is_near:
         _descend(problem, plan, state, 0, max(plan.gaussian_rates))
     else:
