@@ -126,8 +126,11 @@ def _check_domain(
     if edge_is_fine and type(constraint) in _OPEN_AT_ZERO:
         constraint = constraints.nonnegative
     array = np.asarray(value)
-    with jax.ensure_compile_time_eval():
-        valid = np.asarray(over_steps(lambda v: constraint(v), steps)(jnp.asarray(value)))
+    if constraint.event_dim == 0:
+        valid = np.asarray(constraint(array))  # in NumPy: nothing to compile
+    else:
+        with jax.ensure_compile_time_eval():
+            valid = np.asarray(over_steps(lambda v: constraint(v), steps)(jnp.asarray(value)))
     if valid.all():
         return
     raise SiteError(

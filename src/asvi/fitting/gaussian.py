@@ -92,8 +92,8 @@ def find_gaussian(problem: Problem, arrays: list[Any], params: dict[str, Any]) -
 def _widened(x: Any) -> Any:
     x = np.asarray(x)
     if jnp.issubdtype(x.dtype, jnp.floating):
-        return jnp.asarray(x, jnp.float64)
-    return jnp.asarray(x, jnp.int64) if jnp.issubdtype(x.dtype, jnp.integer) else jnp.asarray(x)
+        return jnp.asarray(x.astype(np.float64))
+    return jnp.asarray(x.astype(np.int64) if jnp.issubdtype(x.dtype, jnp.integer) else x)
 
 
 def _look(
