@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from asvi.posterior import Posterior
+from asvi.posterior import Posterior, over_draws
 from asvi.psis import smooth
 
 __all__ = ["Report", "diagnose"]
@@ -177,7 +177,7 @@ def _by_site(posterior: Posterior, key: jax.Array) -> dict[str, float]:
     problem = posterior.problem
 
     def compiled(params, keys, arrays):
-        return jax.lax.map(lambda k: problem.terms_at(params, k, arrays), keys, batch_size=256)
+        return over_draws(lambda k: problem.terms_at(params, k, arrays), keys)
 
     keys = jax.random.split(key, DRAWS // 2)
     run = problem.jit("site_terms", lambda: compiled)

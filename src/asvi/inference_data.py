@@ -11,7 +11,7 @@ import numpy as np
 from rich.table import Table
 
 from asvi.objective import trace_of
-from asvi.posterior import Posterior
+from asvi.posterior import Posterior, over_draws
 from asvi.program import Site
 
 __all__ = ["dimensions", "minibatched", "prior_draws", "summary_table", "to_arviz"]
@@ -121,7 +121,7 @@ def prior_draws(posterior: Posterior, key: jax.Array, draws: int) -> dict[str, A
                 if name in names or site["type"] == "deterministic"
             }
 
-        return jax.lax.map(one, keys, batch_size=256)
+        return over_draws(one, keys)
 
     run = problem.jit("prior", lambda: compiled)
     return run(jax.random.split(key, draws), posterior.params, posterior.arrays)

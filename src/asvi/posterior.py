@@ -22,7 +22,7 @@ from asvi.interpretation import Interpretation
 from asvi.objective import log_density, trace_of
 from asvi.psis import Smoothed, smooth
 
-__all__ = ["Posterior"]
+__all__ = ["Posterior", "over_draws"]
 
 Draws = dict[str, Any]
 
@@ -95,37 +95,25 @@ class Posterior:
         return float(found.mean()), float(found.std(ddof=1) / np.sqrt(draws))
 
     def _draw(self, key: jax.Array, shape: tuple[int, ...]) -> tuple[Draws, jax.Array]:
-        """Draws, and the guide's log density at each."""
+        """Draws, deterministic sites among them, and the guide's log density at each."""
 
         def compiled(keys, params, arrays):
             def one(key):
                 args, kwargs = self.problem.arguments(arrays)
                 drawn = trace_of(self.problem.guide, key, params, {}, args, kwargs)
-                return _split(drawn)
+                latent, log_q = _split(drawn)
+                met = trace_of(self.problem.model, jax.random.key(0), params, latent, args, kwargs)
+                made = {n: s["value"] for n, s in met.items() if s["type"] == "deterministic"}
+                return latent | made, log_q
 
-            return jax.lax.map(one, keys, batch_size=256)
+            return over_draws(one, keys)
 
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
         keys = jax.random.split(key, prod(shape))
         run = self.problem.jit("draw", lambda: compiled)
-        latent, log_q = run(keys, self.params, self.arrays)
-        latent |= self._deterministic(latent)
-        reshaped = {k: v.reshape(shape + v.shape[1:]) for k, v in latent.items()}
+        drawn, log_q = run(keys, self.params, self.arrays)
+        reshaped = {k: v.reshape(shape + v.shape[1:]) for k, v in drawn.items()}
         return reshaped, log_q.reshape(shape)
-
-    def _deterministic(self, latent: Draws) -> Draws:
-        """Values of the model's ``deterministic`` sites at each draw."""
-
-        def compiled(latent, params, arrays):
-            def one(values):
-                args, kwargs = self.problem.arguments(arrays)
-                met = trace_of(self.problem.model, jax.random.key(0), params, values, args, kwargs)
-                return {n: s["value"] for n, s in met.items() if s["type"] == "deterministic"}
-
-            return jax.lax.map(one, latent, batch_size=256)
-
-        run = self.problem.jit("deterministic", lambda: compiled)
-        return run(latent, self.params, self.arrays)
 
     def log_prob(self, draws: Draws) -> jax.Array:
         """Log density of the fitted distribution at draws of all latent sites."""
@@ -141,7 +129,7 @@ class Posterior:
                 drawn = trace_of(guide, jax.random.key(0), params, values, args, kwargs)
                 return _split(drawn)[1]
 
-            return jax.lax.map(one, values, batch_size=256)
+            return over_draws(one, values)
 
         return self._over(draws, names, self.problem.jit("log_prob", lambda: compiled))
 
@@ -162,7 +150,7 @@ class Posterior:
                 flat = jnp.concatenate([jnp.ravel(free[name]) for name in guide._init_locs])
                 return density.log_prob(flat) - jacobian
 
-            return jax.lax.map(one, values, batch_size=256)
+            return over_draws(one, values)
 
         return self._over(draws, names, self.problem.jit("log_prob", lambda: compiled))
 
@@ -177,7 +165,7 @@ class Posterior:
                 met = trace_of(self.problem.model, jax.random.key(0), params, values, args, kwargs)
                 return sum(log_density(s) for s in met.values() if s["type"] == "sample")
 
-            return jax.lax.map(one, values, batch_size=256)
+            return over_draws(one, values)
 
         return self._over(draws, names, self.problem.jit("model_log_prob", lambda: compiled))
 
@@ -282,7 +270,7 @@ class Posterior:
                     name: met[name]["fn"].sample(k) for name, k in zip(observed, keys, strict=False)
                 }
 
-            return jax.lax.map(one, (values, keys), batch_size=256)
+            return over_draws(one, (values, keys))
 
         run = self.problem.jit("predictive", lambda: compiled)
         return run(latent, jax.random.split(noise_key, draws), self.params, self.arrays)
@@ -298,7 +286,7 @@ class Posterior:
                 met = trace_of(self.problem.model, jax.random.key(0), params, values, args, kwargs)
                 return {n: met[n]["fn"].log_prob(met[n]["value"]) for n in observed}
 
-            return jax.lax.map(one, values, batch_size=256)
+            return over_draws(one, values)
 
         run = self.problem.jit("log_likelihood", lambda: compiled)
         return run(latent, self.params, self.arrays)
@@ -330,6 +318,17 @@ class Posterior:
             start[name] = jnp.mean(free, 0)
             variance.append(jnp.var(free, 0).ravel())
         return {"init_params": start, "inverse_mass_matrix": jnp.concatenate(variance)}
+
+
+def over_draws(one: Callable, draws: Any) -> Any:
+    """``one`` at every row of ``draws``, in equal batches: a smaller last one is a program more.
+
+    >>> over_draws(lambda x: 2 * x, jnp.arange(4000)).shape
+    (4000,)
+    """
+    count = len(jax.tree.leaves(draws)[0])
+    sizes = [n for n in range(64, 257) if count % n == 0]
+    return jax.lax.map(one, draws, batch_size=max(sizes, default=256))
 
 
 def _split(drawn: dict[str, Any]) -> tuple[Draws, jax.Array]:
