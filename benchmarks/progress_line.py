@@ -20,7 +20,7 @@ import asvi
 from benchmarks.harness import save, table
 
 PAIRS = 8
-NAMES = ("eight-schools", "lorenz")
+NAMES = ("eight-schools", "brownian")
 
 
 def shown_on_a_terminal() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from numpyro.distributions import (
@@ -49,7 +51,8 @@ def center(dist: Distribution) -> jax.Array | None:
     value = _feasible(dist)
     for better in (_median, _mean):
         try:
-            candidate = jnp.broadcast_to(better(dist), dist.shape())
+            found: Any = better(dist)
+            candidate = jnp.broadcast_to(found, dist.shape())
         except (NotImplementedError, AttributeError, ImportError, TypeError, ValueError):
             continue
         candidate = candidate.astype(jnp.result_type(float))
