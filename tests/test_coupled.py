@@ -14,7 +14,8 @@ from scipy.optimize import minimize
 import asvi
 from asvi.errors import FamilyError
 from asvi.families import ConvexUpdate, Coupled, MeanField
-from asvi.families.noise import MovedNoise, noise_shape, standard
+from asvi.families.moved import MovedNoise
+from asvi.families.noise import noise_shape, standard
 from asvi.fitting import schedule
 from asvi.fitting.gaussian import _moved, find_gaussian
 from asvi.fitting.lanes import Settings, _apply, new_lanes

@@ -117,11 +117,12 @@ def waiting(state, inputs):
     return (x, {"made": jnp.stack([x, drift])}), x
 
 
+ROWS = jnp.arange(18.0).reshape(9, 2) / 9
 REGISTERS = {
-    "settled": (listening, {"moved": jnp.full((3, 2), 0.1), "noise": jnp.full((3, 2), 0.2)}),
+    "settled": (listening, {"moved": ROWS[:3], "noise": -ROWS[:3]}),
     "settled, one step": (listening, {"moved": jnp.zeros((1, 2)), "noise": jnp.zeros((1, 2))}),
-    "longer than the scan": (listening, {"moved": jnp.ones((9, 2)), "noise": jnp.zeros((9, 2))}),
-    "waiting": (waiting, {"made": jnp.full((3, 2), 0.1)}),
+    "longer than the scan": (listening, {"moved": ROWS, "noise": ROWS**2}),
+    "waiting": (waiting, {"made": ROWS[:3]}),
 }
 
 

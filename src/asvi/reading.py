@@ -14,7 +14,7 @@ from asvi.bodies import handler_stack, outer_handlers
 from asvi.encoding import data_of
 from asvi.errors import ModelError, SiteError
 from asvi.families import ContextFamily, Parameter
-from asvi.families.noise import Heard, residual
+from asvi.families.moved import Heard, residual
 from asvi.gathering import PlateRows, gather
 from asvi.interpretation import Frame, Interpretation
 from asvi.program import Site

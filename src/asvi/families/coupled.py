@@ -36,7 +36,8 @@ from asvi.errors import FamilyError
 from asvi.families.base import ContextFamily, Parameter
 from asvi.families.context import Context, Limits, Noise, choose_contexts
 from asvi.families.convex import ConvexUpdate
-from asvi.families.noise import Heard, MovedNoise, noise_shape
+from asvi.families.moved import Heard, MovedNoise
+from asvi.families.noise import noise_shape
 from asvi.families.parameters import Parameterization
 from asvi.program import Program, Site
 

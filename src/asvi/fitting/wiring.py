@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro import handlers
 
-from asvi.families.noise import Heard
+from asvi.families.moved import Heard
 from asvi.fitting.noise_space import NoiseSpace
 from asvi.fitting.problem import Problem
 from asvi.reading import SurrogateReading
