@@ -21,6 +21,7 @@ from asvi.fitting.gaussian import _moved, find_gaussian
 from asvi.fitting.lanes import Settings, _apply, new_lanes
 from asvi.fitting.problem import problem_for
 from asvi.fitting.project import can_project
+from asvi.fitting.units import is_coupling_weight, named_units
 from asvi.objective import log_density, trace_of
 from asvi.program import Program
 
@@ -449,3 +450,19 @@ def test_a_coupled_fit_is_saved_loaded_and_explained(tmp_path):
     explanation = result.explain()
     assert {row.family for row in explanation.rows} == {"Coupled"}
     assert explanation.missed == ()
+
+
+def test_sites_may_be_called_as_parameters_are():
+    """A site named frame is trained, and one named coupling is not counted as weights."""
+
+    def model(y):
+        frame = numpyro.sample("frame", dist.Normal(0.0, 1.0))
+        numpyro.sample("coupling", dist.Normal(frame, 1.0))
+        numpyro.sample("y", dist.Normal(frame, 1.0), obs=y)
+
+    family = asvi.families.MeanField()
+    result = asvi.fit(model, 3.0, family=family, progress=False, steps=1500)
+    assert abs(result.posterior.mean()["frame"] - 1.5) < 0.2
+    units = named_units(result.problem)
+    assert all(np.all(np.asarray(value) > 0) for value in units.values())
+    assert not any(map(is_coupling_weight, result.params))

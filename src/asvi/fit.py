@@ -22,6 +22,7 @@ from asvi.fitting import checkpoint as checkpoints
 from asvi.fitting.problem import Problem, problem_for
 from asvi.fitting.run import Run, check_plan, run
 from asvi.fitting.schedule import Plan
+from asvi.fitting.units import is_coupling_weight
 from asvi.posterior import Posterior
 
 __all__ = ["Fit", "fit", "load", "resume"]
@@ -182,12 +183,7 @@ def _why(problem: Problem, found: Run, by_default: bool) -> str:
     name = name_of(problem.family)
     if not by_default:
         return f"{name}, as asked for"
-    own = ("offset", "stretch", "skew")
-    weights = sum(
-        np.size(value)
-        for parameter, value in found.params.items()
-        if "coupling" in parameter and parameter.split("/")[-1] not in own
-    )
+    weights = sum(np.size(x) for name, x in found.params.items() if is_coupling_weight(name))
     if not weights:
         return f"{name}; no two latent numbers need coupling"
     told = f"{name}, the default: {weights:,} weights couple what the data make dependent"

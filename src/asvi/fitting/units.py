@@ -20,7 +20,7 @@ import optax
 from asvi.fitting.problem import Problem
 from asvi.guide import AutoASVI
 
-__all__ = ["in_order", "in_units", "location_names", "named_units", "units"]
+__all__ = ["in_order", "in_units", "is_coupling_weight", "location_names", "named_units", "units"]
 
 GATE_UNIT = 0.25  # the gate's own gain is 4
 NETWORK_UNIT = 0.5  # layers multiply: half a step in each
@@ -59,8 +59,18 @@ def _of_layer(shape: tuple[int, ...]) -> float:
     return NETWORK_UNIT / np.sqrt(np.prod(shape[:-1])) if len(shape) > 1 else NETWORK_UNIT
 
 
+# By their ends: a site of the user's own may be called "frame" or "coupling".
+_FRAME = re.compile(r"/frame/(dense|aligned|window|within)$")
+_WEIGHT = re.compile(r"/coupling/(dense|aligned|window|within|bend_\w+|stretch_\w+)$")
+
+
+def is_coupling_weight(name: str) -> bool:
+    """Whether a parameter of this name weighs what one latent number says to another."""
+    return bool(_WEIGHT.search(name)) or name.endswith("_coupling")
+
+
 def _of_name(name: str, shape: tuple[int, ...]) -> float:
-    if "/frame/" in name:
+    if _FRAME.search(name):
         return 0.0  # held where the start put it
     if re.search(r"^[^/]+/encoder\d*/", name):
         return _of_layer(shape)
@@ -68,7 +78,7 @@ def _of_name(name: str, shape: tuple[int, ...]) -> float:
         return NETWORK_UNIT / np.sqrt(shape[0])
     if name.endswith("_coupling"):
         return GATE_UNIT / np.sqrt(shape[-1])
-    if "/coupling/" in name and not name.endswith(("/offset", "/stretch", "/skew")):
+    if _WEIGHT.search(name):
         return 1.0 / np.sqrt(shape[-1])
     if re.search(r"_coupling_\d+$", name):  # the matrices of a chain family
         return 1.0 / np.sqrt(shape[-1])
