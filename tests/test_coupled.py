@@ -18,10 +18,10 @@ from asvi.families.moved import MovedNoise
 from asvi.families.noise import noise_shape, standard
 from asvi.fitting import schedule
 from asvi.fitting.gaussian import _moved, find_gaussian
-from asvi.fitting.lanes import Settings, _apply, new_lanes
+from asvi.fitting.lanes import Settings, _apply, advance, evaluate, new_lanes
 from asvi.fitting.problem import problem_for
 from asvi.fitting.project import can_project
-from asvi.fitting.units import is_coupling_weight, named_units
+from asvi.fitting.units import is_coupling_weight, limits, named_units
 from asvi.objective import log_density, trace_of
 from asvi.program import Program
 
@@ -419,6 +419,38 @@ def test_a_lane_that_overflows_leaves_the_others_alone():
     np.testing.assert_allclose(after.free[1], -0.1, rtol=1e-5)
     assert after.skipped.tolist() == [1.0, 0.0]
     assert np.isfinite(seen["spread"][1])
+
+
+def test_a_gate_is_never_shut_for_good():
+    """A prior weight of 1 in single precision has no gradient; here the optimum is 0.5."""
+
+    def model(own_gate, y):
+        numpyro.param("my/prior_weight", own_gate)  # a name of the model's own is no gate
+        a = numpyro.sample("a", dist.Normal(0.0, 1.0))
+        numpyro.sample("y", dist.Normal(a, 1.0), obs=y)
+
+    args = (jnp.array(7.0), jnp.array(2.0))
+    problem, arrays = problem_for(model, asvi.families.ConvexUpdate(), args, {})
+    names = problem.unravel(jnp.asarray(limits(problem)))
+    assert names["auto/a/loc/prior_weight"] == pytest.approx(2.03, abs=0.01)
+    assert np.isinf(names["my/prior_weight"])
+    assert np.isinf(names["auto/a/loc/data_term"])
+
+    start = problem.unravel(problem.initial(jax.random.key(0), arrays))
+    start |= {n: jnp.asarray(6.0) for n in start if n.startswith("auto/a") and "weight" in n}
+    free = jax.flatten_util.ravel_pytree(start)[0][None]
+    settings = Settings(jnp.full(1, 0.05), jnp.eye(1), jnp.ones((1, 2)), jnp.zeros(1))
+    ends = {}
+    for name, limit in (("free", None), ("held", jnp.asarray(limits(problem)))):
+        lanes = new_lanes(free, limit=limit)
+        for i in range(4):
+            key = jax.random.key(i)
+            lanes, _ = advance(problem, lanes, arrays, key, settings, steps=500, draws=4)
+        draws = evaluate(problem, lanes.free, arrays, jax.random.key(9), draws=512)
+        ends[name] = float(draws.mean())
+    exact = float(dist.Normal(0.0, jnp.sqrt(2.0)).log_prob(2.0))
+    assert ends["held"] == pytest.approx(exact, abs=0.02)
+    assert ends["free"] < exact - 0.3
 
 
 def test_when_a_run_has_gained_enough():

@@ -33,6 +33,7 @@ class Lanes(NamedTuple):
     averaged: jax.Array  # (lanes,)
     skipped: jax.Array  # (lanes,) gradients that were not finite
     unit: jax.Array  # (lanes, parameters) length of a step in each number
+    limit: jax.Array  # (lanes, parameters) no number goes further from 0
 
 
 class Settings(NamedTuple):
@@ -48,12 +49,15 @@ def new_lanes(
     free: jax.Array,
     unit: jax.Array | None = None,
     optimizer: optax.GradientTransformation = ADAM,
+    limit: jax.Array | None = None,
 ) -> Lanes:
     """Lanes at their start: ``free`` is (lanes, parameters)."""
     flag = jnp.zeros(len(free), free.dtype)
     unit = jnp.ones_like(free) if unit is None else jnp.broadcast_to(unit, free.shape)
+    limit = jnp.asarray(jnp.inf if limit is None else limit, free.dtype)
+    limit = jnp.broadcast_to(limit, free.shape)
     inner = jax.vmap(optimizer.init)(free)
-    return Lanes(free, inner, flag, free, flag, flag, unit)
+    return Lanes(free, inner, flag, free, flag, flag, unit, limit)
 
 
 def advance(
@@ -151,12 +155,13 @@ def _apply(
     change: Any
     change, inner = jax.vmap(optimizer.update)(pooled, lanes.inner, lanes.free)
     free = lanes.free + settings.rates[:, None] * lanes.unit * change
+    free = jnp.clip(free, -lanes.limit, lanes.limit)
     averaged = lanes.averaged + 1
     average = lanes.average + (free - lanes.average) / averaged[:, None]
 
     spread = jnp.sum(spread, -1)
     noise = spread / (jnp.sum(pooled**2, -1) + 1e-12)  # of one lane's gradient, to the pooled one
-    new = Lanes(free, inner, norm, average, averaged, lanes.skipped, lanes.unit)
+    new = Lanes(free, inner, norm, average, averaged, lanes.skipped, lanes.unit, lanes.limit)
     kept = jax.tree.map(
         lambda a, b: jnp.where(moving.reshape((-1,) + (1,) * (a.ndim - 1)), a, b), new, lanes
     )

@@ -106,7 +106,7 @@ class Problem:
             if site["type"] == "sample" and not site["is_observed"]
         }
         met = trace_of(self.model, key, {}, values, args, kwargs)
-        free, self._transforms = {}, {}
+        free, self.transforms = {}, {}
         for name, site in sorted({**met, **drawn}.items()):
             if site["type"] == "mutable":
                 raise ModelError(
@@ -116,7 +116,7 @@ class Problem:
                 )
             if site["type"] == "param":
                 transform = biject_to(site["kwargs"].get("constraint", constraints.real))
-                self._transforms[name] = transform
+                self.transforms[name] = transform
                 # A network of the model's own is one parameter, a tree of arrays.
                 free[name] = jax.tree.map(
                     lambda x, transform=transform: jnp.asarray(
@@ -161,7 +161,7 @@ class Problem:
             if not site.steps and all(shapes.get(p) != site.shape for p in site.parents)
         )
         names = [
-            n for n in self._transforms if n.endswith("/prior_weight") and n.startswith(prefixes)
+            n for n in self.transforms if n.endswith("/prior_weight") and n.startswith(prefixes)
         ]
         if not names:
             return free
@@ -171,7 +171,7 @@ class Problem:
 
     def params(self, flat: jax.Array) -> dict[str, jax.Array]:
         """The guide's (and the model's own) parameters by name, constrained."""
-        return transform_fn(self._transforms, self.unravel(flat))
+        return transform_fn(self.transforms, self.unravel(flat))
 
     def found_params(self, flat: jax.Array) -> dict[str, jax.Array]:
         """The same, compiled."""
@@ -181,7 +181,7 @@ class Problem:
         """The vector that holds these constrained parameters."""
 
         def inverse(params):
-            free = {n: jax.tree.map(self._transforms[n].inv, x) for n, x in params.items()}
+            free = {n: jax.tree.map(self.transforms[n].inv, x) for n, x in params.items()}
             return ravel_pytree(free)[0]
 
         values = jax.tree.map(lambda x: np.asarray(x, self.dtype), dict(params))

@@ -43,7 +43,7 @@ from asvi.fitting.lanes import (
     new_lanes,
 )
 from asvi.fitting.problem import Problem
-from asvi.fitting.units import units
+from asvi.fitting.units import limits, units
 
 __all__ = ["Plan", "State", "begin", "candidates", "finished", "step_chunk"]
 
@@ -127,7 +127,8 @@ def begin(problem: Problem, arrays: list, key: jax.Array, plan: Plan) -> State:
             lane, rate = plan.lanes - 1 - k, plan.gaussian_rates[k % len(plan.gaussian_rates)]
             free[lane], unit[lane] = found.vector, found.unit
             kinds[lane], rates[lane] = "gaussian", rate
-    lanes = new_lanes(jnp.asarray(free), jnp.asarray(unit), plan.optimizer)
+    limit = jnp.asarray(limits(problem))
+    lanes = new_lanes(jnp.asarray(free), jnp.asarray(unit), plan.optimizer, limit)
     # Near its optimum a guide has path gradients of little variance; far from it they do not help.
     shares = [0.0 if kind == "gaussian" else 1.0 for kind in kinds]
     pools = list(range(plan.lanes))

@@ -20,15 +20,45 @@ import optax
 from asvi.fitting.problem import Problem
 from asvi.guide import AutoASVI
 
-__all__ = ["in_order", "in_units", "is_coupling_weight", "location_names", "named_units", "units"]
+__all__ = [
+    "in_order",
+    "in_units",
+    "is_coupling_weight",
+    "limits",
+    "location_names",
+    "named_units",
+    "units",
+]
 
 GATE_UNIT = 0.25  # the gate's own gain is 4
+SHUT = 3e-4  # prior weights come no nearer to 0 and 1
 NETWORK_UNIT = 0.5  # layers multiply: half a step in each
 
 
 def units(problem: Problem) -> jax.Array:
     """The unit of every parameter, (parameters,), at the prior."""
     return jnp.asarray(in_order(named_units(problem)), problem.dtype)
+
+
+def limits(problem: Problem) -> np.ndarray:
+    """How far from 0 each parameter may go, (parameters,): the gates' own, the others anywhere.
+
+    A gate that is shut in single precision has no gradient, and never opens again. Held where the
+    prior weight is within 0.0003 of 0 or 1 it loses next to nothing and can still go back.
+    """
+    example = jax.eval_shape(problem.unravel, jax.ShapeDtypeStruct((problem.size,), problem.dtype))
+    mine = getattr(problem.guide, "prefix", "") + "/"  # the model may have parameters of its own
+    shut = {
+        name: float(transform.inv(1.0 - SHUT))
+        for name, transform in problem.transforms.items()
+        if name.startswith(mine) and name.endswith("/prior_weight")
+    }
+    return in_order(
+        {
+            name: jax.tree.map(lambda x, name=name: np.full(x.shape, shut.get(name, np.inf)), value)
+            for name, value in example.items()
+        }
+    )
 
 
 def in_order(values: dict[str, Any]) -> np.ndarray:
