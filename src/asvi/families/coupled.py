@@ -7,17 +7,20 @@ draws:
 
 .. math::
 
-    \\lambda &= \\sigma(\\lambda_0 + W^\\lambda r), \\quad \\alpha = \\alpha_0 + W^\\alpha r,
+    \\lambda &= \\sigma(\\lambda_0 + W^\\lambda f), \\quad \\alpha = \\alpha_0 + W^\\alpha f,
     \\qquad \\theta' = \\lambda\\odot\\theta + (1-\\lambda)\\odot\\alpha, \\\\
-    x &= T(m_{\\theta'} + s_{\\theta'}\\,(e^{c + Cr} v + h + B r + Q\\varphi(r))), \\qquad
-    v = z + a(\\sqrt{1 + z^2} - 1), \\quad z \\sim p_{\\theta'}.
+    x &= T(m_{\\theta'} + s_{\\theta'}\\,(e^{c + Cf} v + h + e^{Lf} B\\,(e^{Vf} r)
+    + Q\\varphi(r))), \\qquad v = z + a(\\sqrt{1 + z^2} - 1), \\quad z \\sim p_{\\theta'}.
+
+f are features of the globals' residuals (:func:`steering`): themselves, squares and tails.
 
 r is a function of values already drawn, so each site is an ordinary conditional distribution with
 an exact density. With all weights at 0, where they start, it is the convex update; with every
 earlier residual in the context it contains every Gaussian over the noise, and so, at λ=0, every
 full-rank Gaussian over the unconstrained latents. The skew a, the stretches C and the bends Q (see
-:func:`curved`), which listen to globals and to the same cell of a plate, hold what no Gaussian can;
-large models go without.
+:func:`curved`), which listen to globals and to the same cell of a plate, hold what no Gaussian can.
+So do *loudness* L and *voice* V, how much a number hears and how loud it speaks: how the noise of a
+chain hangs together is another matter where its scale is large. Large models go without.
 
 In small models there is a second coupling, the *frame*: :math:`x = T(m + s(\\epsilon + F
 \\epsilon_{earlier}))` with :math:`\\epsilon` what the noise became above. It is not trained.
@@ -44,8 +47,9 @@ from asvi.program import Program, Site
 __all__ = ["Coupled"]
 
 LISTENS = ("dense", "aligned", "window")
-CROSSED = 6  # numbers whose products are features too
+CROSSED = 6  # numbers whose products and tails are features too
 MOST_SKEWED = 0.95
+STEERED = ("_coupling", "coupling/stretch_gates", "coupling/loudness", "coupling/voice")
 
 
 class Coupled(ConvexUpdate, ContextFamily):
@@ -124,6 +128,7 @@ class Coupled(ConvexUpdate, ContextFamily):
     def declare_in(self, site: Site, context: Context) -> dict[str, Parameter]:
         declared = ConvexUpdate.declare(self, site)
         gates = context.size(context.gates)
+        features = steers(gates, context.frame)
         if gates:
             for name, parameter in list(declared.items()):
                 if not site.parents and not name.endswith("scale/data_term"):
@@ -131,17 +136,23 @@ class Coupled(ConvexUpdate, ContextFamily):
                     # location is what the shift is for.
                     continue
                 free = biject_to(parameter.constraint).inverse_shape(parameter.shape)
-                declared[f"{name}_coupling"] = _weights((*free, gates))
+                declared[f"{name}_coupling"] = _weights((*free, features))
         if not context.moves:
             return declared
         declared["coupling/offset"] = _weights(context.shape)
         declared["coupling/stretch"] = _weights(context.shape)
         if context.bent:
             declared["coupling/skew"] = _weights(context.shape)
-        for kind, size in {"gates": gates, "cell": context.cell_size}.items():
-            if size and context.bent:
-                declared[f"coupling/bend_{kind}"] = _weights((*context.shape, curves(size)))
-                declared[f"coupling/stretch_{kind}"] = _weights((*context.shape, size))
+        steered = {}
+        if gates and context.bent:
+            steered = {"bend_gates": bends(gates, context.frame), "stretch_gates": features}
+        if gates and context.frame:
+            steered |= {"loudness": features, "voice": features}
+        if context.cell_size and context.bent:
+            cell = context.cell_size
+            steered |= {"bend_cell": bends(cell), "stretch_cell": cell}
+        for name, size in steered.items():
+            declared[f"coupling/{name}"] = _weights((*context.shape, size))
         numbers = {
             "dense": context.size(context.dense),
             "aligned": context.size(context.aligned),
@@ -164,39 +175,43 @@ class Coupled(ConvexUpdate, ContextFamily):
     ) -> Distribution:
         coupling = {n: v for n, v in parameters.items() if "coupling" in n or n[:6] == "frame/"}
         own = {name: value for name, value in parameters.items() if name not in coupling}
-        if "gates" in heard:
-            constraint = {n: p.constraint for n, p in ConvexUpdate.declare(self, site).items()}
-            for name in own:
-                if f"{name}_coupling" in parameters:
-                    to_domain = biject_to(constraint[name])
-                    steer = parameters[f"{name}_coupling"] @ heard["gates"].drawn
-                    own[name] = to_domain(to_domain.inv(own[name]) + steer)
+        steered = _steered(coupling, heard)
+        constraint = {n: p.constraint for n, p in ConvexUpdate.declare(self, site).items()}
+        for name in own:
+            if f"{name}_coupling" in steered:
+                to_domain = biject_to(constraint[name])
+                own[name] = to_domain(to_domain.inv(own[name]) + steered[f"{name}_coupling"])
         base = ConvexUpdate.update(self, prior, own, site)
         if "coupling/offset" not in parameters:
             return base
         # It is not trained: without this its gradient would be computed, and left unused.
         frame = {n: jax.lax.stop_gradient(v) for n, v in coupling.items() if n[:6] == "frame/"}
-        offset, shift = parameters["coupling/offset"], None
-        stretch = parameters["coupling/stretch"]
-        for kind in ("gates", "cell"):
-            if f"coupling/bend_{kind}" in parameters:
-                noise = heard[kind].drawn
-                offset = offset + _applied(parameters[f"coupling/bend_{kind}"], curved(noise))
-                stretch = stretch + _applied(parameters[f"coupling/stretch_{kind}"], noise)
+        offset = parameters["coupling/offset"] + steered.get("coupling/bend_gates", 0.0)
+        stretch = parameters["coupling/stretch"] + steered.get("coupling/stretch_gates", 0.0)
+        if "coupling/bend_cell" in parameters:
+            noise = heard["cell"].drawn
+            offset = offset + _applied(parameters["coupling/bend_cell"], curved(noise))
+            stretch = stretch + _applied(parameters["coupling/stretch_cell"], noise)
+        said, shift = jnp.zeros(()), None
         for kind in LISTENS:
             if f"coupling/{kind}" in parameters:
-                offset = offset + _applied(parameters[f"coupling/{kind}"], heard[kind].drawn)
+                said = said + _applied(parameters[f"coupling/{kind}"], heard[kind].drawn)
             if f"frame/{kind}" in frame:
                 more = _applied(frame[f"frame/{kind}"], heard[kind].moved)
                 shift = more if shift is None else shift + more
+        if "coupling/loudness" in steered:
+            loudness = jnp.exp(steered["coupling/loudness"])
+            said, shift = loudness * said, None if shift is None else loudness * shift
+        voice = steered.get("coupling/voice")
         return MovedNoise(
             base,
-            offset,
+            offset + said,
             stretch,
             _blocks(parameters.get("coupling/within")),
             shift,
             _blocks(frame.get("frame/within")),
             _skew(parameters.get("coupling/skew")),
+            None if voice is None else jnp.exp(voice),
         )
 
 
@@ -204,9 +219,52 @@ def _skew(free: jax.Array | None) -> jax.Array | None:
     return None if free is None else MOST_SKEWED * jnp.tanh(free)
 
 
-def curves(count: int) -> int:
-    """How many curved features this many numbers have."""
-    return count * (count + 1) // 2 if count <= CROSSED else count
+def _steered(weights: dict[str, jax.Array], heard: dict[str, Heard]) -> dict[str, jax.Array]:
+    """What the globals add to each of the numbers that they steer, by the weights' names."""
+    rows = {n: w for n, w in weights.items() if n.endswith(STEERED)}
+    if not rows:
+        return {}
+    noise = heard["gates"].drawn
+    size = next(iter(rows.values())).shape[-1]
+    # One product for all: many small ones cost more than what they compute.
+    flat = jnp.concatenate([jnp.reshape(w, (-1, size)) for w in rows.values()])
+    ends = np.cumsum([w.size // size for w in rows.values()])[:-1]
+    rich = size > noise.shape[-1]
+    parts = jnp.split(flat @ (steering(noise) if rich else noise), ends)
+    found = {n: jnp.reshape(x, rows[n].shape[:-1]) for n, x in zip(rows, parts, strict=True)}
+    if "coupling/bend_gates" in weights:
+        features = jnp.concatenate([curved(noise), tails(noise)]) if rich else curved(noise)
+        found["coupling/bend_gates"] = weights["coupling/bend_gates"] @ features
+    return found
+
+
+def steers(count: int, rich: bool) -> int:
+    """How many features of this many globals steer others."""
+    return 4 * count if rich and count <= CROSSED else count
+
+
+def steering(noise: jax.Array) -> jax.Array:
+    r"""What a few globals steer others by, (4k,): their noise (k,), its squares, its tails.
+
+    Squares are :math:`r^2 / \sqrt{1 + 2r^2}`, so that everything is straight far out, with slopes
+    of its own on either side.
+    """
+    return jnp.concatenate([noise, noise**2 / jnp.sqrt(1 + 2 * noise**2), tails(noise)])
+
+
+def tails(noise: jax.Array) -> jax.Array:
+    """How far noise (k,) is beyond 1.5 to the right, and to the left, (2k,).
+
+    What few draws tell is learned slowly: the factor makes its steps as large as the others'.
+    """
+    return 4 / 3 * jax.nn.softplus(3 * (jnp.concatenate([noise, -noise]) - 1.5))
+
+
+def bends(count: int, rich: bool = False) -> int:
+    """How many curved features this many numbers have, with their tails where ``rich``."""
+    if count > CROSSED:
+        return count
+    return count * (count + 1) // 2 + (2 * count if rich else 0)
 
 
 def curved(noise: jax.Array) -> jax.Array:

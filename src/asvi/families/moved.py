@@ -58,7 +58,7 @@ class MovedNoise(Distribution):
     with :math:`|a| < 1` and B and W strictly lower triangular. v is *skewed*: far out it has slope
     1 + a to the right and 1 - a to the left. The density is the base's at z over
     :math:`e^{\sum c}\prod(1 + a z/\sqrt{1 + z^2})`. ``within`` and ``frame_within`` are B and W,
-    as blocks (blocks, k, k) over v flattened to (blocks, k).
+    as blocks (blocks, k, k) over v flattened to (blocks, k). Others hear z and ε times ``voice``.
 
     >>> import numpyro.distributions as dist
     >>> moved = MovedNoise(dist.Normal(1.0, 2.0), jnp.array(0.5))
@@ -67,7 +67,16 @@ class MovedNoise(Distribution):
     """
 
     arg_constraints = {}
-    pytree_data_fields = ("base", "offset", "stretch", "within", "shift", "frame_within", "skew")
+    pytree_data_fields = (
+        "base",
+        "offset",
+        "stretch",
+        "within",
+        "shift",
+        "frame_within",
+        "skew",
+        "voice",
+    )
 
     def __init__(
         self,
@@ -78,10 +87,11 @@ class MovedNoise(Distribution):
         shift: jax.Array | None = None,
         frame_within: jax.Array | None = None,
         skew: jax.Array | None = None,
+        voice: jax.Array | None = None,
     ):
         self.base, self.offset, self.stretch = base, offset, stretch
         self.within, self.shift, self.frame_within = within, shift, frame_within
-        self.skew = skew
+        self.skew, self.voice = skew, voice
         super().__init__(base.batch_shape, base.event_shape, validate_args=False)
 
     @property
@@ -146,7 +156,9 @@ class MovedNoise(Distribution):
     def noise(self, value: jax.Array, intermediates: Any = None) -> Heard:
         """The noise that made ``value``."""
         drawn, moved, _ = self._found(value, intermediates)
-        return Heard(drawn, moved)
+        if self.voice is None:
+            return Heard(drawn, moved)
+        return Heard(self.voice * drawn, self.voice * moved)
 
     def log_prob(self, value: jax.Array, intermediates: Any = None) -> jax.Array:
         lead = jnp.ndim(value) - len(self.shape())

@@ -9,7 +9,7 @@ checkpoint can hold it and go on to the same result.
    weights of hierarchies (not of chains) at 1/2, half-way to mean field: their posteriors have
    optima near either. For these the data are faded in (temperature 0.1 to 1) over the first
    chunks, so that chains find their basin. Where importance weights say that the Gaussian is
-   within half a nat of the posterior, all lanes start there, and 1 and 2 are left out.
+   within a few nats of the posterior, all lanes start there, and 1 and 2 are left out.
 2. *Duel.* The best lanes of the two best kinds of start, measured on the same draws, are copied
    over a half each, whose lanes now pool their gradients. The winner is copied into all.
 3. *Descend*, in cycles. The winner is copied into two lanes, which share all draws and pool their
@@ -53,6 +53,7 @@ GAUSSIAN_RATES = (0.01, 0.03)  # that start is near its end
 POOLED_GAIN = 3.0
 NEARLY = 3.0  # tolerances: gains this small may be foretold, larger ones must be seen
 LARGEST_NOISE = 0.1  # nats: a gain as large as this is worth a cycle, however noisy its measure
+LOOKS = 4  # times that a cycle's gain is measured, at most
 KINDS = ("prior", "half-way", "gaussian")
 
 
@@ -311,18 +312,7 @@ def _set_rate(plan: Plan, state: State) -> None:
 def _end_cycle(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state: State) -> None:
     """Keep the better of this cycle's end and the best before; stop where little was gained."""
     new = state.lanes.free[0]
-    half = plan.lanes // 2 or 1
-    rows = jnp.stack([new] * half + [state.best] * (plan.lanes - half))
-    keys = jax.random.split(key, (half, plan.judge_draws))
-    keys = jnp.concatenate([keys, keys, keys])[: plan.lanes]  # the same draws for both
-    draws = np.asarray(evaluate(problem, rows, arrays, keys, draws=plan.judge_draws), float)
-    if plan.lanes >= 2:
-        change = (draws[:half] - draws[half : 2 * half]).ravel()
-        change = change[np.isfinite(change)]
-        gain = float(change.mean()) if len(change) else -np.inf
-        error = float(change.std() / np.sqrt(len(change))) if len(change) else np.inf
-    else:
-        gain, error = np.inf, 0.0  # a single lane cannot be compared: go on to the last step
+    gain, error = _gain(problem, arrays, key, plan, new, state.best)
     state.gains.append(gain)
     # A start at the Gaussian is no plateau; from elsewhere two short cycles may both lie on one.
     cycles = 1 if state.kinds[0] == "gaussian" else 3
@@ -336,6 +326,33 @@ def _end_cycle(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state
     state.lanes = state.lanes._replace(free=jnp.broadcast_to(state.best, state.lanes.free.shape))
     _restart_average(state)
     _set_rate(plan, state)
+
+
+def _gain(
+    problem: Problem, arrays: list, key: jax.Array, plan: Plan, new: jax.Array, old: jax.Array
+) -> tuple[float, float]:
+    """How much better ``new`` is on the same draws, and the error of that.
+
+    Drawn again while the gain may as well be more than the tolerance as nothing.
+    """
+    if plan.lanes < 2:
+        return np.inf, 0.0  # a single lane cannot be compared: go on to the last step
+    half = plan.lanes // 2
+    rows = jnp.stack([new] * half + [old] * (plan.lanes - half))
+    changes = np.zeros(0)
+    gain, error = -np.inf, np.inf
+    for i in range(LOOKS):
+        keys = jax.random.split(jax.random.fold_in(key, i), (half, plan.judge_draws))
+        keys = jnp.concatenate([keys, keys, keys])[: plan.lanes]
+        draws = np.asarray(evaluate(problem, rows, arrays, keys, draws=plan.judge_draws), float)
+        change = (draws[:half] - draws[half : 2 * half]).ravel()
+        changes = np.append(changes, change[np.isfinite(change)])
+        if not len(changes):
+            break
+        gain, error = float(changes.mean()), float(changes.std() / np.sqrt(len(changes)))
+        if not plan.tolerance <= abs(gain) < 2 * error:
+            break
+    return gain, error
 
 
 def _is_enough(gains: list[float], tolerance: float, error: float) -> bool:

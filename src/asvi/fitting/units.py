@@ -91,7 +91,9 @@ def _of_layer(shape: tuple[int, ...]) -> float:
 
 # By their ends: a site of the user's own may be called "frame" or "coupling".
 _FRAME = re.compile(r"/frame/(dense|aligned|window|within)$")
-_WEIGHT = re.compile(r"/coupling/(dense|aligned|window|within|bend_\w+|stretch_\w+)$")
+_WEIGHT = re.compile(
+    r"/coupling/(dense|aligned|window|within|loudness|voice|bend_\w+|stretch_\w+)$"
+)
 
 
 def is_coupling_weight(name: str) -> bool:
