@@ -49,6 +49,7 @@ __all__ = ["Coupled"]
 LISTENS = ("dense", "aligned", "window")
 CROSSED = 6  # numbers whose products and tails are features too
 MOST_SKEWED = 0.95
+GATED = 64  # numbers of a site that hear each other as loud as globals say
 STEERED = ("_coupling", "coupling/stretch_gates", "coupling/loudness", "coupling/voice")
 
 
@@ -199,19 +200,25 @@ class Coupled(ConvexUpdate, ContextFamily):
             if f"frame/{kind}" in frame:
                 more = _applied(frame[f"frame/{kind}"], heard[kind].moved)
                 shift = more if shift is None else shift + more
-        if "coupling/loudness" in steered:
-            loudness = jnp.exp(steered["coupling/loudness"])
+        loudness, voice = (
+            jnp.exp(steered[f"coupling/{n}"]) if f"coupling/{n}" in steered else None
+            for n in ("loudness", "voice")
+        )
+        if loudness is not None:
             said, shift = loudness * said, None if shift is None else loudness * shift
-        voice = steered.get("coupling/voice")
+        within = parameters.get("coupling/within")
+        # A triangle of its own for each draw is dear where it is large, or in a loop.
+        gated = within is not None and within.shape[-1] <= GATED and not site.steps
         return MovedNoise(
             base,
             offset + said,
             stretch,
-            _blocks(parameters.get("coupling/within")),
+            _blocks(within),
             shift,
             _blocks(frame.get("frame/within")),
             _skew(parameters.get("coupling/skew")),
-            None if voice is None else jnp.exp(voice),
+            loudness if gated else None,
+            voice,
         )
 
 

@@ -58,7 +58,8 @@ class MovedNoise(Distribution):
     with :math:`|a| < 1` and B and W strictly lower triangular. v is *skewed*: far out it has slope
     1 + a to the right and 1 - a to the left. The density is the base's at z over
     :math:`e^{\sum c}\prod(1 + a z/\sqrt{1 + z^2})`. ``within`` and ``frame_within`` are B and W,
-    as blocks (blocks, k, k) over v flattened to (blocks, k). Others hear z and ε times ``voice``.
+    as blocks (blocks, k, k) over v flattened to (blocks, k). Others hear z and ε times ``voice``;
+    with ``loudness`` l, and voice V, the numbers themselves hear :math:`l B(V v)`.
 
     >>> import numpyro.distributions as dist
     >>> moved = MovedNoise(dist.Normal(1.0, 2.0), jnp.array(0.5))
@@ -75,6 +76,7 @@ class MovedNoise(Distribution):
         "shift",
         "frame_within",
         "skew",
+        "loudness",
         "voice",
     )
 
@@ -87,11 +89,12 @@ class MovedNoise(Distribution):
         shift: jax.Array | None = None,
         frame_within: jax.Array | None = None,
         skew: jax.Array | None = None,
+        loudness: jax.Array | None = None,
         voice: jax.Array | None = None,
     ):
         self.base, self.offset, self.stretch = base, offset, stretch
         self.within, self.shift, self.frame_within = within, shift, frame_within
-        self.skew, self.voice = skew, voice
+        self.skew, self.loudness, self.voice = skew, loudness, voice
         super().__init__(base.batch_shape, base.event_shape, validate_args=False)
 
     @property
@@ -107,15 +110,28 @@ class MovedNoise(Distribution):
     def _moved(self, z: jax.Array) -> jax.Array:
         """ε from z."""
         v = z if self.skew is None else z + self.skew * (jnp.sqrt(1 + z**2) - 1)
-        v = v + _below(self.within, v)
+        v = v + self._heard_within(self.within, v)
         return (v if self.stretch is None else jnp.exp(self.stretch) * v) + self.offset
+
+    def _heard_within(self, triangle: jax.Array | None, v: jax.Array) -> jax.Array | float:
+        """What the numbers of this site say to each other."""
+        if triangle is None or self.loudness is None or self.voice is None:
+            return _below(triangle, v)
+        return self.loudness * _below(triangle, self.voice * v)
+
+    def _gated(self, triangle: jax.Array | None) -> jax.Array | None:
+        """The triangle of the same: one matrix for this draw."""
+        if triangle is None or self.loudness is None or self.voice is None:
+            return triangle
+        hears, speaks = (jnp.reshape(x, triangle.shape[:-1]) for x in (self.loudness, self.voice))
+        return hears[..., :, None] * triangle * speaks[..., None, :]
 
     def _unmoved(self, moved: jax.Array) -> jax.Array:
         """z from ε."""
         # The stretch is taken off first: it differs from draw to draw, and the triangle does not.
         free = moved - self.offset
         free = free if self.stretch is None else jnp.exp(-self.stretch) * free
-        v = _solved(self.within, free)
+        v = _solved(self._gated(self.within), free)
         return v if self.skew is None else _unskewed(v, self.skew)
 
     def sample_with_intermediates(self, key: jax.Array, sample_shape: tuple[int, ...] = ()):
@@ -129,7 +145,7 @@ class MovedNoise(Distribution):
         else:
             z = (base.core.sample(key) - base.loc) / base.scale
         moved = self._moved(z)
-        framed = moved + _below(self.frame_within, moved)
+        framed = moved + self._heard_within(self.frame_within, moved)
         if self.shift is not None:
             framed = framed + self.shift
         u = base.loc + base.scale * framed
@@ -150,7 +166,7 @@ class MovedNoise(Distribution):
         framed = (u - base.loc) / base.scale
         if self.shift is not None:
             framed = framed - self.shift
-        moved = _solved(self.frame_within, framed)
+        moved = _solved(self._gated(self.frame_within), framed)
         return self._unmoved(moved), moved, u
 
     def noise(self, value: jax.Array, intermediates: Any = None) -> Heard:

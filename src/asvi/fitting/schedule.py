@@ -315,7 +315,9 @@ def _end_cycle(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state
     gain, error = _gain(problem, arrays, key, plan, new, state.best)
     state.gains.append(gain)
     # A start at the Gaussian is no plateau; from elsewhere two short cycles may both lie on one.
-    cycles = 1 if state.kinds[0] == "gaussian" else 3
+    cycles = 3
+    if state.kinds[0] == "gaussian":
+        cycles = 1 if abs(gain) + 2 * error < NEARLY * plan.tolerance else 2
     if gain > 0:
         state.best = new
     if len(state.gains) >= cycles and _is_enough(state.gains, plan.tolerance, error):
