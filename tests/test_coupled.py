@@ -122,10 +122,12 @@ def test_the_density_of_a_draw_is_found_again_from_its_values(name, float64):
         np.testing.assert_array_equal(value, again[site])
 
 
-def test_the_density_is_that_of_the_noise_over_the_jacobian(float64):
+@pytest.mark.parametrize("gated", [False, True])
+def test_the_density_is_that_of_the_noise_over_the_jacobian(gated, float64):
     """Against automatic differentiation: log q(x) = log N(z) - log |dx/dz| for Gaussian noise."""
     base = dist.LogNormal(jnp.array([0.1, -0.2, 0.3]), jnp.array([0.5, 1.0, 2.0])).to_event(1)
     weights = jax.random.normal(jax.random.key(0), (2, 1, 3, 3))
+    loudness, voice = jnp.array([0.3, 2.0, 0.6]), jnp.array([1.5, 0.4, 1.1])
     moved = MovedNoise(
         base,
         jnp.array([0.3, 0.1, -0.5]),
@@ -134,13 +136,18 @@ def test_the_density_is_that_of_the_noise_over_the_jacobian(float64):
         jnp.array([1.0, 0.5, -0.5]),
         weights[1],
         jnp.array([0.9, -0.5, 0.0]),
+        loudness if gated else None,
+        voice if gated else None,
     )
     found = standard(base)
+    inner, outer = jnp.tril(weights[:, 0], -1)
+    if gated:
+        inner, outer = (loudness[:, None] * triangle * voice for triangle in (inner, outer))
 
     def value(z):
         v = z + moved.skew * (jnp.sqrt(1 + z**2) - 1)
-        epsilon = jnp.exp(moved.stretch) * (v + jnp.tril(weights[0, 0], -1) @ v) + moved.offset
-        framed = epsilon + jnp.tril(weights[1, 0], -1) @ epsilon + moved.shift
+        epsilon = jnp.exp(moved.stretch) * (v + inner @ v) + moved.offset
+        framed = epsilon + outer @ epsilon + moved.shift
         return found.transform(found.loc + found.scale * framed)
 
     z = jnp.array([0.4, -1.0, 0.7])
@@ -149,7 +156,7 @@ def test_the_density_is_that_of_the_noise_over_the_jacobian(float64):
         dist.Normal(0.0, 1.0).log_prob(z).sum() - jnp.linalg.slogdet(jax.jacobian(value)(z))[1]
     )
     np.testing.assert_allclose(moved.log_prob(x), by_hand, rtol=1e-9)
-    np.testing.assert_allclose(moved.noise(x).drawn, z, rtol=1e-9)
+    np.testing.assert_allclose(moved.noise(x).drawn, (voice if gated else 1.0) * z, rtol=1e-9)
     drawn, intermediates = moved.sample_with_intermediates(jax.random.key(3))
     np.testing.assert_allclose(
         moved.log_prob(drawn), moved.log_prob(drawn, intermediates), rtol=1e-9
@@ -204,6 +211,30 @@ def test_curves_and_skew_hold_what_no_gaussian_over_the_noise_can():
     }
     terms = jax.vmap(lambda k: sum(result.problem.terms_at(flat, k, []).values()))
     assert terms(jax.random.split(jax.random.key(0), 500)).mean() < result.elbo - 0.5
+
+
+def test_globals_say_how_much_others_hang_together():
+    """The larger the scale, the more the data tie the numbers to each other."""
+
+    def model(y):
+        u = numpyro.sample("u", dist.Normal(0.0, 1.0))
+        z = numpyro.sample("z", dist.Normal(jnp.zeros(5), 1.0).to_event(1))
+        numpyro.sample("y", dist.Normal(jnp.exp(1.5 * u) * z.sum(), 1.0), obs=y)
+
+    y, grid = 1.0, jnp.linspace(-9.0, 9.0, 4001)
+    spread = jnp.sqrt(1 + 5 * jnp.exp(3.0 * grid))
+    density = dist.Normal(0.0, 1.0).log_prob(grid) + dist.Normal(0.0, spread).log_prob(y)
+    evidence = float(jax.nn.logsumexp(density) + jnp.log(grid[1] - grid[0]))
+    result = asvi.fit(model, y, progress=False)
+    gap = evidence - result.elbo
+    assert -2 * result.elbo_se < gap < 0.05
+    same = {
+        k: 0.0 * v if k.endswith(("loudness", "voice")) else v for k, v in result.params.items()
+    }
+    arrays = [jnp.asarray(y)]
+    terms = jax.vmap(lambda k: sum(result.problem.terms_at(same, k, arrays).values()))
+    elbos = terms(jax.random.split(jax.random.key(0), 2000))
+    assert evidence - elbos.mean() > gap + 0.1
 
 
 def test_cells_of_a_plate_steer_each_other_in_curves():
@@ -461,6 +492,27 @@ def test_when_a_run_has_gained_enough():
     assert not enough([1.0, 2.0], 0.01, 0.0)
     assert not enough([5.0, -0.4], 0.01, 0.001)  # a cycle that lost is no end
     assert not enough([705.0, 49.8], 0.01, 30.0)  # however noisy the measure
+
+
+@pytest.mark.parametrize(
+    ("spread", "gain", "looks"), [(0.0, 0.02, 1), (5.0, 0.02, 4), (0.01, 0.0, 1), (0.3, 0.02, 2)]
+)
+def test_a_gain_is_measured_again_while_it_may_be_nothing(monkeypatch, spread, gain, looks):
+    made = []
+
+    def evaluate(_problem, rows, _arrays, keys, *, draws):
+        made.append(keys)
+        noise = np.random.default_rng(len(made)).normal(size=(4, draws)) * spread
+        noise -= noise.mean()
+        return np.concatenate([gain + noise, 0.0 * noise])
+
+    monkeypatch.setattr(schedule, "evaluate", evaluate)
+    found, error = schedule._gain(
+        None, [], jax.random.key(0), schedule.Plan(), jnp.ones(3), jnp.zeros(3)
+    )
+    assert len(made) == looks
+    assert found == pytest.approx(gain, abs=1e-9)
+    assert error == pytest.approx(spread / np.sqrt(512 * looks), rel=0.1, abs=1e-12)
 
 
 def test_a_coupled_fit_is_saved_loaded_and_explained(tmp_path):
