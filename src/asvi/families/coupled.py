@@ -151,7 +151,10 @@ class Coupled(ConvexUpdate, ContextFamily):
             steered |= {"loudness": features, "voice": features}
         if context.cell_size and context.bent:
             cell = context.cell_size
-            steered |= {"bend_cell": bends(cell), "stretch_cell": cell}
+            steered |= {
+                "bend_cell": bends(cell, context.frame),
+                "stretch_cell": steers(cell, context.frame),
+            }
         for name, size in steered.items():
             declared[f"coupling/{name}"] = _weights((*context.shape, size))
         numbers = {
@@ -190,9 +193,11 @@ class Coupled(ConvexUpdate, ContextFamily):
         offset = parameters["coupling/offset"] + steered.get("coupling/bend_gates", 0.0)
         stretch = parameters["coupling/stretch"] + steered.get("coupling/stretch_gates", 0.0)
         if "coupling/bend_cell" in parameters:
+            bend, widen = parameters["coupling/bend_cell"], parameters["coupling/stretch_cell"]
             noise = heard["cell"].drawn
-            offset = offset + _applied(parameters["coupling/bend_cell"], curved(noise))
-            stretch = stretch + _applied(parameters["coupling/stretch_cell"], noise)
+            rich = widen.shape[-1] > noise.shape[-1]
+            offset = offset + _applied(bend, bending(noise) if rich else curved(noise))
+            stretch = stretch + _applied(widen, steering(noise) if rich else noise)
         said, shift = jnp.zeros(()), None
         for kind in LISTENS:
             if f"coupling/{kind}" in parameters:
@@ -240,34 +245,39 @@ def _steered(weights: dict[str, jax.Array], heard: dict[str, Heard]) -> dict[str
     parts = jnp.split(flat @ (steering(noise) if rich else noise), ends)
     found = {n: jnp.reshape(x, rows[n].shape[:-1]) for n, x in zip(rows, parts, strict=True)}
     if "coupling/bend_gates" in weights:
-        features = jnp.concatenate([curved(noise), tails(noise)]) if rich else curved(noise)
+        features = bending(noise) if rich else curved(noise)
         found["coupling/bend_gates"] = weights["coupling/bend_gates"] @ features
     return found
 
 
 def steers(count: int, rich: bool) -> int:
-    """How many features of this many globals steer others."""
+    """How many features of this many numbers steer others."""
     return 4 * count if rich and count <= CROSSED else count
 
 
 def steering(noise: jax.Array) -> jax.Array:
-    r"""What a few globals steer others by, (4k,): their noise (k,), its squares, its tails.
+    r"""What a few numbers steer others by, (..., 4k): noise (..., k), its squares, its tails.
 
     Squares are :math:`r^2 / \sqrt{1 + 2r^2}`, so that everything is straight far out, with slopes
     of its own on either side.
     """
-    return jnp.concatenate([noise, noise**2 / jnp.sqrt(1 + 2 * noise**2), tails(noise)])
+    return jnp.concatenate([noise, noise**2 / jnp.sqrt(1 + 2 * noise**2), tails(noise)], -1)
 
 
 def tails(noise: jax.Array) -> jax.Array:
-    """How far noise (k,) is beyond 1.5 to the right, and to the left, (2k,).
+    """How far noise (..., k) is beyond 1.5 to the right, and to the left, (..., 2k).
 
     What few draws tell is learned slowly: the factor makes its steps as large as the others'.
     """
-    return 4 / 3 * jax.nn.softplus(3 * (jnp.concatenate([noise, -noise]) - 1.5))
+    return 4 / 3 * jax.nn.softplus(3 * (jnp.concatenate([noise, -noise], -1) - 1.5))
 
 
-def bends(count: int, rich: bool = False) -> int:
+def bending(noise: jax.Array) -> jax.Array:
+    """What a few numbers bend others by: curves and tails of noise (..., k)."""
+    return jnp.concatenate([curved(noise), tails(noise)], -1)
+
+
+def bends(count: int, rich: bool) -> int:
     """How many curved features this many numbers have, with their tails where ``rich``."""
     if count > CROSSED:
         return count
