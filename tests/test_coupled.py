@@ -244,8 +244,8 @@ def test_cells_of_a_plate_steer_each_other_in_curves():
     assert found["b"].cell == ("x",)
     assert found["v"].cell == ("x", "b")
     declared = Coupled().declare_in(program.with_parents(program["v"]), found["v"])
-    assert declared["coupling/bend_cell"].shape == (3, 2, 3)
-    assert declared["coupling/stretch_cell"].shape == (3, 2, 2)
+    assert declared["coupling/bend_cell"].shape == (3, 2, 3 + 4)  # products and tails
+    assert declared["coupling/stretch_cell"].shape == (3, 2, 8)  # noise, squares and tails
 
 
 def test_what_a_site_listens_to():
