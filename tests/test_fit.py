@@ -18,7 +18,8 @@ from numpyro.infer import MCMC, NUTS
 
 import asvi
 from asvi.errors import AsviError, ModelError, SiteError
-from asvi.fitting import schedule
+from asvi.files import read_file, write_file
+from asvi.fitting import checkpoint, schedule
 from asvi.fitting.problem import _KEPT
 
 # One worker, so that the fits that these tests share are made once.
@@ -342,6 +343,12 @@ def test_a_killed_run_goes_on_to_the_same_result(tmp_path):
     assert all(np.array_equal(resumed.params[k], whole.params[k]) for k in whole.params)
     with pytest.raises(AsviError, match=r"belongs to another run: data(?s:.*)left untouched"):
         asvi.resume(path, groups_model, X, y=Y + 1, **again)
+
+    header, arrays = read_file(path, checkpoint.KIND)  # as a version with other arrays wrote it
+    header["problem"]["version of asvi"] = []
+    write_file(path, header, {name: x for name, x in arrays.items() if name != "limit"})
+    with pytest.raises(AsviError, match="belongs to another run: version of asvi"):
+        asvi.resume(path, groups_model, X, y=Y, **again)
 
 
 # ---------------------------------------------------------------------------------------- files
