@@ -33,7 +33,7 @@ class Lanes(NamedTuple):
     averaged: jax.Array  # (lanes,)
     skipped: jax.Array  # (lanes,) gradients that were not finite
     unit: jax.Array  # (lanes, parameters) length of a step in each number
-    limit: jax.Array  # (lanes, parameters) no number goes further from 0
+    limit: jax.Array  # (lanes, parameters) no number goes further up
 
 
 class Settings(NamedTuple):
@@ -155,7 +155,7 @@ def _apply(
     change: Any
     change, inner = jax.vmap(optimizer.update)(pooled, lanes.inner, lanes.free)
     free = lanes.free + settings.rates[:, None] * lanes.unit * change
-    free = jnp.clip(free, -lanes.limit, lanes.limit)
+    free = jnp.minimum(free, lanes.limit)
     averaged = lanes.averaged + 1
     average = lanes.average + (free - lanes.average) / averaged[:, None]
 

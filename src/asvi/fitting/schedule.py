@@ -128,8 +128,8 @@ def begin(problem: Problem, arrays: list, key: jax.Array, plan: Plan) -> State:
             lane, rate = plan.lanes - 1 - k, plan.gaussian_rates[k % len(plan.gaussian_rates)]
             free[lane], unit[lane] = found.vector, found.unit
             kinds[lane], rates[lane] = "gaussian", rate
-    limit = jnp.asarray(limits(problem))
-    lanes = new_lanes(jnp.asarray(free), jnp.asarray(unit), plan.optimizer, limit)
+    limit = np.maximum(limits(problem), free)  # a start further out is left there
+    lanes = new_lanes(jnp.asarray(free), jnp.asarray(unit), plan.optimizer, jnp.asarray(limit))
     # Near its optimum a guide has path gradients of little variance; far from it they do not help.
     shares = [0.0 if kind == "gaussian" else 1.0 for kind in kinds]
     pools = list(range(plan.lanes))

@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 GATE_UNIT = 0.25  # the gate's own gain is 4
-SHUT = 3e-4  # prior weights come no nearer to 0 and 1
+SHUT = 3e-4  # prior weights come no nearer to 1
 NETWORK_UNIT = 0.5  # layers multiply: half a step in each
 
 
@@ -41,10 +41,11 @@ def units(problem: Problem) -> jax.Array:
 
 
 def limits(problem: Problem) -> np.ndarray:
-    """How far from 0 each parameter may go, (parameters,): the gates' own, the others anywhere.
+    """How far up each parameter may go, (parameters,): the gates' own, the others anywhere.
 
-    A gate that is shut in single precision has no gradient, and never opens again. Held where the
-    prior weight is within 0.0003 of 0 or 1 it loses next to nothing and can still go back.
+    A gate that is at the prior in single precision has no gradient, and neither has the data term
+    behind it. Held at a prior weight of 0.9997 it loses next to nothing and can still go back. At
+    the other end the data term rules, and a narrow posterior needs that: there is no limit.
     """
     example = jax.eval_shape(problem.unravel, jax.ShapeDtypeStruct((problem.size,), problem.dtype))
     mine = getattr(problem.guide, "prefix", "") + "/"  # the model may have parameters of its own
