@@ -484,6 +484,21 @@ def test_a_gate_is_never_shut_for_good():
     assert ends["free"] < exact - 0.3
 
 
+def test_a_run_holds_gates_below_1_and_not_above_0():
+    def model(y):
+        a = numpyro.sample("a", dist.Normal(0.0, 1.0))
+        numpyro.sample("y", dist.Normal(a, 1.0), obs=y)
+
+    problem, arrays = problem_for(model, ConvexUpdate(), (jnp.array(2.0),), {})
+    state = schedule.begin(problem, arrays, jax.random.key(0), schedule.Plan(chunk=2))
+    upper = problem.unravel(state.lanes.limit[0])["auto/a/scale/prior_weight"]
+    assert float(upper) < 3
+    lanes = new_lanes(jnp.array([[-9.0, 2.0]]), limit=jnp.array([[2.0, 2.0]]))
+    settings = Settings(jnp.full(1, 0.1), jnp.eye(1), jnp.ones((1, 2)), jnp.zeros(1))
+    after, _ = _apply(lanes, jnp.ones(1), jnp.array([[1.0, -1.0]]), settings)
+    np.testing.assert_allclose(after.free[0], [-9.1, 2.0], rtol=1e-5)
+
+
 def test_when_a_run_has_gained_enough():
     enough = schedule._is_enough
     assert enough([0.4, 0.005], 0.01, 0.0)
