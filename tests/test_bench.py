@@ -68,7 +68,7 @@ def reports_are_written(finished, tmp_path):
     text = write_report("table2", cells, tmp_path)
     assert "(20 draws)" in text
     assert "(40 draws)" in text
-    assert "| lorenz | mcmc |" in text
+    assert "| lorenz | particle filter |" in text
 
 
 def test_cells_resumption_and_reports(finished, monkeypatch, tmp_path):

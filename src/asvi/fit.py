@@ -138,8 +138,10 @@ def fit(
         of each point, for large or subsampled plates: short for ``family=Amortized(plate=...)``;
         with ``family`` as its ``base``. See :class:`~asvi.families.Amortized`.
     :param draws: draws per step and lane (default 2, or 8 where score-function gradients are used;
-        lanes pool theirs after the race).
-    :param steps: the most steps that may be taken (default 24,000).
+        lanes pool theirs after the race). In later cycles small models whose gradients are nothing
+        but noise take four times as many.
+    :param steps: the most steps that may be taken (default 24,000), those of four times the draws
+        counted twice.
     :param restarts: lanes, that is, starts that race (default 8).
     :param optimizer: an optax optimiser in place of Adam with a race over learning rates. It works
         on parameters in natural units (a location in standard deviations of its site); its steps

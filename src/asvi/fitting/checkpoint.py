@@ -91,5 +91,6 @@ def _fingerprint(problem: Problem, arrays: list, plan: Plan) -> dict[str, Any]:
         "parameters": int(problem.size),
         "data": sums,
         "optimizer": str(jax.tree.structure(plan.optimizer.init(jnp.zeros(1)))),
-        "version of asvi": list(Lanes._fields),  # what a file must hold to be gone on from
+        # What a file must hold to be gone on from.
+        "version of asvi": [*Lanes._fields, *State.__dataclass_fields__],
     }

@@ -52,7 +52,7 @@ class Line:
         self._last = now
         self._bar.update(
             self._line,
-            completed=state.chunks * self.plan.chunk,
+            completed=state.work * self.plan.chunk,
             description=state.phase,
             elbo=f"{-state.losses[-1]:.3f}" if state.losses else "",
             noise=f"{state.noise:.2g}" if state.noise == state.noise else "",

@@ -108,7 +108,7 @@ def _conclude(
         message = (
             "converged: another cycle would gain less than the tolerance or its error"
             if converged
-            else f"stopped at {plan.max_steps} steps, before the ELBO had settled"
+            else f"stopped after {state.chunks * plan.chunk} steps, before the ELBO had settled"
         )
     return Run(
         elbo=_mean(fresh),
@@ -131,7 +131,7 @@ def _conclude(
             "chunk": plan.chunk,
             "lanes": plan.lanes,
             "lanes_after_race": plan.lanes_after_race(),
-            "draws_per_step": plan.draws * plan.lanes,
+            "draws_per_step": state.more_draws * plan.draws * plan.lanes,
         },
     )
 

@@ -16,6 +16,8 @@ checkpoint can hold it and go on to the same result.
    gradients: one step has ``lanes x draws`` draws. In the first chunk one of them uses plain and
    one path gradients; the one of smaller variance stays. In a cycle the learning rate falls to
    nothing along a cosine; each cycle is twice as long as the one before and begins at a lower rate.
+   From the third one on, where gradients are nothing but noise, a step of a small model has four
+   times the draws instead, which cost less than as many steps.
 4. *Stop*, when a cycle gained less than the tolerance, or than twice its Monte Carlo error, over
    the best before, measured on the same draws; or little more, and the next one would, if gains go
    on falling as they did. The best end of a cycle is kept.
@@ -54,6 +56,10 @@ POOLED_GAIN = 3.0
 NEARLY = 3.0  # tolerances: gains this small may be foretold, larger ones must be seen
 LARGEST_NOISE = 0.1  # nats: a gain as large as this is worth a cycle, however noisy its measure
 LOOKS = 4  # times that a cycle's gain is measured, at most
+MORE_DRAWS = 4
+NOISY = 1.0  # variance of one lane's gradient over the square of the pooled one
+SMALL = 50_000  # parameters
+FAR = 0.5  # nats
 KINDS = ("prior", "half-way", "gaussian")
 
 
@@ -107,6 +113,8 @@ class State:
     noise: float = float("nan")
     gains: list[float] = field(default_factory=list)
     coupling_gain: float | None = None
+    more_draws: int = 1  # times the plan's, in later cycles
+    work: int = 0  # chunks, those of more draws counted twice
 
     def numbers(self) -> dict[str, Any]:
         """All but the arrays, for a checkpoint."""
@@ -142,8 +150,8 @@ def begin(problem: Problem, arrays: list, key: jax.Array, plan: Plan) -> State:
     return state
 
 
-def _compile_soon(problem: Problem, arrays: list, plan: Plan, lanes: int) -> None:
-    draws, optimizer = plan.draws_of(lanes), plan.optimizer
+def _compile_soon(problem: Problem, arrays: list, plan: Plan, lanes: int, more: int = 1) -> None:
+    draws, optimizer = more * plan.draws_of(lanes), plan.optimizer
     advance_soon(problem, arrays, lanes, steps=plan.chunk, draws=draws, optimizer=optimizer)
 
 
@@ -155,7 +163,7 @@ def _starts(problem: Problem, count: int, key: jax.Array, arrays: list) -> jax.A
 
 
 def finished(state: State, plan: Plan) -> bool:
-    return state.phase == "done" or state.chunks * plan.chunk >= plan.max_steps
+    return state.phase == "done" or state.work * plan.chunk >= plan.max_steps
 
 
 def step_chunk(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state: State) -> State:
@@ -170,11 +178,12 @@ def step_chunk(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state
         chunk_key,
         settings,
         steps=plan.chunk,
-        draws=plan.draws_of(len(state.kinds)),
+        draws=state.more_draws * plan.draws_of(len(state.kinds)),
         optimizer=plan.optimizer,
     )
     losses = np.asarray(seen["loss"], float)
     state.lanes, state.chunks = lanes, state.chunks + 1
+    state.work += 1 if state.more_draws == 1 else 2
     if racing:
         means = losses[-50:].mean(0)
         state.losses.append(float(min(means[np.isfinite(means)], default=np.nan)))
@@ -187,7 +196,7 @@ def step_chunk(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state
     state.noise = _finite_mean(seen["noise"])
     if state.phase == "try gradients":
         _choose_gradient(plan, state, np.asarray(seen["square"], float))
-    if state.chunks - state.cycle_begin >= _length(plan, state.cycle):
+    if state.chunks - state.cycle_begin >= _length(plan, state):
         _end_cycle(problem, arrays, jax.random.fold_in(key, 2 * 10**6), plan, state)
     else:
         _set_rate(plan, state)
@@ -199,6 +208,12 @@ def _finite_mean(values: Any) -> float:
     values = np.asarray(values, float)
     fine = values[np.isfinite(values)]
     return float(fine.mean()) if len(fine) else float("inf")
+
+
+def _finite_median(values: np.ndarray) -> float:
+    """The same, of the median."""
+    fine = values[np.isfinite(values)]
+    return float(np.median(fine)) if len(fine) else float("inf")
 
 
 def _settings(problem: Problem, plan: Plan, state: State) -> Settings:
@@ -286,9 +301,11 @@ def _descend(problem: Problem, plan: Plan, state: State, lane: int, rate: float)
 def _choose_gradient(plan: Plan, state: State, square: np.ndarray) -> None:
     """Stay with the estimator, and the lanes, of the smaller variance: plain or path.
 
-    Both have the same mean, so the one of the smaller mean square has the smaller variance.
+    Both have the same mean, so the one of the smaller mean square has the smaller variance. Of
+    the chunk's later half the median is taken: a single draw far out would sway the mean.
     """
-    plain, path = (_finite_mean(square[:, np.array(state.pools) == pool]) for pool in (0, 1))
+    later = square[len(square) // 2 :]
+    plain, path = (_finite_median(later[:, np.array(state.pools) == pool]) for pool in (0, 1))
     state.trial |= {"plain": plain, "path": path}
     lanes = plan.lanes_after_race()
     _copy(state, [lanes - 1 if path < plain else 0] * lanes)
@@ -296,14 +313,14 @@ def _choose_gradient(plan: Plan, state: State, square: np.ndarray) -> None:
     state.phase = "descend"
 
 
-def _length(plan: Plan, cycle: int) -> int:
-    """Chunks in a cycle."""
-    return plan.first_cycle * 2**cycle
+def _length(plan: Plan, state: State) -> int:
+    """Chunks in this cycle."""
+    return plan.first_cycle * 2**state.cycle // (2 if state.more_draws > 1 else 1)
 
 
 def _set_rate(plan: Plan, state: State) -> None:
     """The learning rate of the next chunk: a cosine from the cycle's first rate to 1% of it."""
-    done = (state.chunks - state.cycle_begin) / _length(plan, state.cycle)
+    done = (state.chunks - state.cycle_begin) / _length(plan, state)
     top = state.first_rate * 0.6**state.cycle
     rate = top * (0.01 + 0.99 * 0.5 * (1 + np.cos(np.pi * done)))
     state.rates = [float(rate)] * len(state.kinds)
@@ -325,6 +342,12 @@ def _end_cycle(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state
         return
     state.cycle += 1
     state.cycle_begin = state.chunks
+    if problem.size <= SMALL and state.noise > NOISY and not problem.may_have_scores:
+        # Gradients are all noise. In small models draws are cheaper than steps.
+        if state.cycle >= 2:
+            state.more_draws = MORE_DRAWS
+        elif gain > FAR:  # seldom followed by one cycle only
+            _compile_soon(problem, arrays, plan, len(state.kinds), MORE_DRAWS)
     state.lanes = state.lanes._replace(free=jnp.broadcast_to(state.best, state.lanes.free.shape))
     _restart_average(state)
     _set_rate(plan, state)

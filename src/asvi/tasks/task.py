@@ -26,7 +26,7 @@ def read_json(name: str) -> dict[str, Any]:
 class Moments:
     """Posterior mean and standard deviation of each latent site, and where they come from.
 
-    ``method`` is ``"closed form"``, ``"quadrature"`` or ``"mcmc"``.
+    ``method`` is ``"closed form"``, ``"quadrature"`` or ``"particle filter"``.
     """
 
     mean: Mapping[str, np.ndarray]
@@ -71,10 +71,7 @@ class Task:
 
     @property
     def moments(self) -> Moments:
-        exact = read_json("exact.json")[self.name]
-        found, method = exact, exact["method"]
-        if "mean" not in exact:
-            found, method = read_json("mcmc_moments.json")[self.name], "mcmc"
+        found = read_json("exact.json")[self.name]
         mean = {site: np.asarray(value) for site, value in found["mean"].items()}
         sd = {site: np.asarray(value) for site, value in found["sd"].items()}
-        return Moments(mean, sd, method)
+        return Moments(mean, sd, found["method"].split(",")[0])
