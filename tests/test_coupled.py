@@ -366,7 +366,12 @@ def test_a_gaussian_tree_with_colliders_is_exact_at_its_start():
     assert abs(elbo - evidence) < 0.05
     assert error < 0.02
     convex = asvi.fit(
-        tree, jnp.asarray(y, jnp.float32), family=ConvexUpdate(), steps=3000, progress=False
+        tree,
+        jnp.asarray(y, jnp.float32),
+        family=ConvexUpdate(),
+        steps=3000,
+        restarts=2,
+        progress=False,
     )
     assert evidence - convex.elbo > 1.0  # nats that the parents alone cannot hold
 
@@ -536,7 +541,7 @@ def test_a_coupled_fit_is_saved_loaded_and_explained(tmp_path):
         b = numpyro.sample("b", dist.HalfNormal(1.0))
         numpyro.sample("y", dist.Normal(a + b, 0.5), obs=y)
 
-    result = asvi.fit(model, 1.0, progress=False, steps=500)  # the default family
+    result = asvi.fit(model, 1.0, progress=False, steps=500, restarts=2)  # the default family
     result.save(tmp_path / "fit.asvi")
     again = asvi.load(tmp_path / "fit.asvi", model)
     draws, same = (r.posterior.sample(jax.random.key(1), (50,)) for r in (result, again))
@@ -560,7 +565,7 @@ def test_sites_may_be_called_as_parameters_are():
         numpyro.sample("y", dist.Normal(frame, 1.0), obs=y)
 
     family = asvi.families.MeanField()
-    result = asvi.fit(model, 3.0, family=family, progress=False, steps=1500)
+    result = asvi.fit(model, 3.0, family=family, progress=False, steps=1500, restarts=2)
     assert abs(result.posterior.mean()["frame"] - 1.5) < 0.2
     units = named_units(result.problem)
     assert all(np.all(np.asarray(value) > 0) for value in units.values())

@@ -162,7 +162,7 @@ def test_parameters_of_the_model_are_learned():
 
 @pytest.mark.parametrize("family", [asvi.families.MeanField(), asvi.families.MultivariateNormal()])
 def test_other_families_through_the_same_call(family):
-    result = asvi.fit(groups_model, X, y=Y, family=family, progress=False, steps=2000)
+    result = asvi.fit(groups_model, X, y=Y, family=family, progress=False, steps=2000, restarts=2)
     draws = result.posterior.sample(jax.random.key(0), (7, 3))
     assert draws["theta"].shape == (7, 3, 6)
     log_prob = result.posterior.log_prob(draws)
@@ -281,7 +281,7 @@ def test_members_of_a_subsampled_plate_are_not_mixed_up():
 def test_a_run_stopped_early_is_not_trusted():
     task = asvi.tasks.get("eight-schools")
     family = asvi.families.ConvexUpdate()
-    result = asvi.fit(task.model, *task.args, family=family, progress=False, steps=250)
+    result = asvi.fit(task.model, *task.args, family=family, progress=False, steps=250, restarts=2)
     report = result.diagnose()
     assert not result.converged
     assert report.verdict == "not trustworthy"
@@ -370,7 +370,7 @@ def test_a_saved_fit_draws_without_the_data(groups, tmp_path):
 
 def test_the_data_are_not_in_the_file(tmp_path):
     secret = np.full(6, 12345.678, np.float32)
-    result = asvi.fit(groups_model, X, y=secret, progress=False, steps=500)
+    result = asvi.fit(groups_model, X, y=secret, **{**QUICK, "steps": 500})
     path = tmp_path / "fit.asvi"
     result.save(path)
     from asvi.files import read_file

@@ -31,7 +31,7 @@ def model(x, y=None):
 @pytest.fixture(scope="module")
 def schools():
     task = asvi.tasks.get("eight-schools")
-    return asvi.fit(task.model, *task.args, progress=False, steps=2000)
+    return asvi.fit(task.model, *task.args, progress=False, steps=2000, restarts=2)
 
 
 def run_cli(monkeypatch, capsys, *arguments):

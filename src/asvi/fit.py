@@ -19,6 +19,7 @@ from asvi.errors import AsviError
 from asvi.explain import Explanation, explain, name_of
 from asvi.families import Amortized, Coupled, Family, WholeFamily
 from asvi.fitting import checkpoint as checkpoints
+from asvi.fitting.choice import Choice, choose_family
 from asvi.fitting.problem import Problem, problem_for
 from asvi.fitting.run import Run, check_plan, run
 from asvi.fitting.schedule import Plan
@@ -133,7 +134,8 @@ def fit(
     :param key: a ``jax.random.key``; the same key gives the same result, bit for bit, on one
         machine. Without it, ``jax.random.key(0)``.
     :param family: see :class:`~asvi.guide.AutoASVI`; also a family of the whole model. Without it,
-        :class:`~asvi.families.Coupled`.
+        :class:`~asvi.families.Coupled`, or, for large models, what is ahead of two short runs; see
+        :mod:`asvi.fitting.choice`.
     :param amortize: a plate whose latents get their data terms from a network that reads the data
         of each point, for large or subsampled plates: short for ``family=Amortized(plate=...)``;
         with ``family`` as its ``base``. See :class:`~asvi.families.Amortized`.
@@ -170,21 +172,24 @@ def fit(
     plan = _with_optimizer(plan, optimizer)
     if checkpoint is not None:
         checkpoints.check_writable(checkpoint)
-    by_default = family is None and amortize is None
-    family = _family(family, amortize)
-    problem, arrays = problem_for(model, family, args, kwargs, discrete)
+    choice = _asked(family, amortize)
+    if choice is None:
+        choice = choose_family(model, args, kwargs, discrete, key, plan, progress)
+    problem, arrays = problem_for(model, choice.family, args, kwargs, discrete)
     if draws is None and problem.may_have_scores and problem.has_scores(arrays):
         plan = replace(plan, draws=8)
-    found = run(problem, arrays, key, plan, progress, checkpoint, begun)
-    found.info["family"] = _why(problem, found, by_default)
+    found = choice.stopped or run(problem, arrays, key, plan, progress, checkpoint, begun)
+    found.info["family"] = _why(problem, found, choice.measured)
     return _as_fit(found, problem, arrays)
 
 
-def _why(problem: Problem, found: Run, by_default: bool) -> str:
-    """Which family was used, and why, in words."""
+def _why(problem: Problem, found: Run, measured: str | None) -> str:
+    """Which family was used, and why, in words; ``measured`` is None where it was asked for."""
     name = name_of(problem.family)
-    if not by_default:
+    if measured is None:
         return f"{name}, as asked for"
+    if not isinstance(problem.family, Coupled):
+        return f"{name}: Coupled measured {measured}. family=asvi.families.Coupled() overrides it"
     weights = sum(np.size(x) for name, x in found.params.items() if is_coupling_weight(name))
     if not weights:
         return f"{name}; no two latent numbers need coupling"
@@ -192,6 +197,8 @@ def _why(problem: Problem, found: Run, by_default: bool) -> str:
     gain = found.info["coupling_gain"]
     if gain is not None:
         told += f", worth up to {gain:.2g} nat by the curvature at the start"
+    if measured:
+        told += f"; {measured}"
     return f"{told}. family=asvi.families.ConvexUpdate() leaves them out"
 
 
@@ -214,11 +221,14 @@ def resume(
     begun = time.monotonic()
     key, plan = checkpoints.header(path)
     plan = _with_optimizer(plan, optimizer)
-    by_default = family is None and amortize is None
-    family = _family(family, amortize)
-    problem, arrays = problem_for(model, family, args, kwargs, discrete)
-    found = run(problem, arrays, key, plan, progress, path, begun, must_exist=True)
-    found.info["family"] = _why(problem, found, by_default)
+    choice = _asked(family, amortize)
+    if choice is None:
+        choice = choose_family(model, args, kwargs, discrete, key, plan, progress)
+    problem, arrays = problem_for(model, choice.family, args, kwargs, discrete)
+    found = choice.stopped or run(
+        problem, arrays, key, plan, progress, path, begun, must_exist=True
+    )
+    found.info["family"] = _why(problem, found, choice.measured)
     return _as_fit(found, problem, arrays)
 
 
@@ -234,16 +244,16 @@ def load(path: str | Path, model: Callable, *, family: Any = None) -> Fit:
     return result
 
 
-def _family(family: Any, amortize: str | None) -> Any:
-    """The family that was asked for."""
+def _asked(family: Any, amortize: str | None) -> Choice | None:
+    """The family that was asked for; None where it is ours to choose."""
     if amortize is not None:
         if not isinstance(amortize, str):
             raise AsviError(
                 f"amortize={amortize!r} is no plate's name.\n"
                 'Write instead:\n    asvi.fit(model, y, amortize="point")'
             )
-        return Amortized(plate=amortize, base=family)
-    return Coupled() if family is None else family
+        return Choice(Amortized(plate=amortize, base=family))
+    return None if family is None else Choice(family)
 
 
 def _with_optimizer(plan: Plan, optimizer: Any) -> Plan:
