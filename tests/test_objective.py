@@ -75,6 +75,7 @@ def test_plain_gradient_agrees_with_finite_differences(key):
     guide = asvi.AutoASVI(plate)
     params = params_of(guide, Y)
 
+    @jax.jit
     def loss(p):
         return asvi.ELBO(num_particles=16).loss(key, p, plate, guide, Y)
 
