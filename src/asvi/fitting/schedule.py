@@ -16,8 +16,8 @@ checkpoint can hold it and go on to the same result.
    gradients: one step has ``lanes x draws`` draws. In the first chunk one of them uses plain and
    one path gradients; the one of smaller variance stays. In a cycle the learning rate falls to
    nothing along a cosine; each cycle is twice as long as the one before and begins at a lower rate.
-   From the third one on, where gradients are nothing but noise, a step of a small model has four
-   times the draws instead, which cost less than as many steps.
+   From the third one on, where gradients are nothing but noise and the run began at the Gaussian, a
+   step of a small model has four times the draws instead, which cost less than as many steps.
 4. *Stop*, when a cycle gained less than the tolerance, or than twice its Monte Carlo error, over
    the best before, measured on the same draws; or little more, and the next one would, if gains go
    on falling as they did. The best end of a cycle is kept.
@@ -342,7 +342,8 @@ def _end_cycle(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state
         return
     state.cycle += 1
     state.cycle_begin = state.chunks
-    if problem.size <= SMALL and state.noise > NOISY and not problem.may_have_scores:
+    near = state.kinds[0] == "gaussian"  # from elsewhere steps are what a run needs most
+    if near and problem.size <= SMALL and state.noise > NOISY and not problem.may_have_scores:
         # Gradients are all noise. In small models draws are cheaper than steps.
         if state.cycle >= 2:
             state.more_draws = MORE_DRAWS
