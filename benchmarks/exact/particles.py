@@ -50,9 +50,7 @@ def one_run(
         return line, _moments(x[line])
 
     keys = jax.random.split(walk_key, len(y))
-    (_, scales, _), (gained, x, chosen) = jax.lax.scan(
-        step, (x, scales, True), (keys, y, observed)
-    )
+    (_, scales, _), (gained, x, chosen) = jax.lax.scan(step, (x, scales, True), (keys, y, observed))
     _, path = jax.lax.scan(descent, jnp.arange(particles), (x, chosen), reverse=True)
     moments = {"x0": path[0], "x": jnp.swapaxes(path[1:], 0, 1)}
     if unknown_scales:
@@ -75,9 +73,7 @@ def lorenz(
 ) -> dict[str, Any]:
     """Mean and standard error over independent runs (of the evidence, then logarithm)."""
     run = jax.jit(
-        lambda key: one_run(
-            key, jnp.asarray(y), jnp.asarray(observed), particles, unknown_scales
-        )
+        lambda key: one_run(key, jnp.asarray(y), jnp.asarray(observed), particles, unknown_scales)
     )
     keys = jax.random.split(jax.random.key(seed), runs)
     evidences, moments = zip(*[jax.device_get(run(key)) for key in keys], strict=True)
