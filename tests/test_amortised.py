@@ -254,6 +254,7 @@ def test_networks_of_the_model_are_learned_beside_the_encoder(kind):
 # -------------------------------------------------------------------------- fits, and new points
 
 
+@pytest.mark.slow
 def test_amortised_and_per_point_fits_agree():
     def trained(family):
         guide = asvi.AutoASVI(points, family=family)

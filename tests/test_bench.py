@@ -78,6 +78,7 @@ def test_cells_resumption_and_reports(finished, monkeypatch, tmp_path):
     a_second_run_trains_nothing_again(finished, monkeypatch)
 
 
+@pytest.mark.slow
 def test_the_best_protocol_is_a_fit_with_nothing_set(tmp_path):
     protocol = Protocol.named("best", steps=500, seeds=2)
     assert Protocol.named("best").families == ("coupled", "asvi-steep-gate")
@@ -94,6 +95,7 @@ def test_the_best_protocol_is_a_fit_with_nothing_set(tmp_path):
         Protocol.named("bset")
 
 
+@pytest.mark.slow
 def test_a_killed_run_leaves_only_whole_cells(tmp_path):
     """Killed while the second cell is at work: the first is there, and is kept by the next run."""
     out = tmp_path / "run"

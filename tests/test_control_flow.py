@@ -86,6 +86,7 @@ def test_loop_and_scan_give_the_same_elbo_and_gradient(key):
         np.testing.assert_allclose(g, jnp.stack(one_by_one), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_loop_and_scan_agree_in_expectation(key):
     """Over all six steps: ELBO and every gradient, within Monte Carlo error of 20,000 draws."""
     params, by_site = chain_params(Y, key)

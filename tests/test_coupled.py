@@ -188,6 +188,7 @@ def test_draws_have_the_coupling_that_the_weights_say(float64):
 # ------------------------------------------------------------------------------------ contexts
 
 
+@pytest.mark.slow
 def test_curves_and_skew_hold_what_no_gaussian_over_the_noise_can():
     """One number follows the square of another, and is skewed: a banana of sharp edges."""
 
@@ -213,6 +214,7 @@ def test_curves_and_skew_hold_what_no_gaussian_over_the_noise_can():
     assert terms(jax.random.split(jax.random.key(0), 500)).mean() < result.elbo - 0.5
 
 
+@pytest.mark.slow
 def test_globals_say_how_much_others_hang_together():
     """The larger the scale, the more the data tie the numbers to each other."""
 
@@ -359,6 +361,7 @@ def tree_evidence(y):
     return -0.5 * (log_det + y @ np.linalg.solve(covariance, y))
 
 
+@pytest.mark.slow
 def test_a_gaussian_tree_with_colliders_is_exact_at_its_start():
     y = np.array([1.0, -2.0, 0.5, 3.0, 0.0, 1.0, -1.0, 2.0])
     evidence = tree_evidence(y)
@@ -535,6 +538,7 @@ def test_a_gain_is_measured_again_while_it_may_be_nothing(monkeypatch, spread, g
     assert error == pytest.approx(spread / np.sqrt(512 * looks), rel=0.1, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_a_coupled_fit_is_saved_loaded_and_explained(tmp_path):
     def model(y):
         a = numpyro.sample("a", dist.Normal(0.0, 1.0))

@@ -129,6 +129,7 @@ def test_a_continuous_gate_has_the_gradient_of_its_jump():
 # ------------------------------------------------------------------------------------- choice
 
 
+@pytest.mark.slow
 def test_which_estimator_is_chosen():
     assert chosen_for("loop")[0].joint == ("z0", "z1", "z2")
     assert chosen_for("mixture", model=mixture, args=(jnp.zeros(50),))[0].parallel == ("z",)
@@ -198,6 +199,7 @@ def test_a_discrete_posterior_is_drawn_shown_and_stored(hmm_fit, tmp_path):
         hmm_fit.posterior.nuts_init()
 
 
+@pytest.mark.slow
 def test_scores_ask_for_more_draws():
     small = MODELS["poisson"]
     result = asvi.fit(poisson, *small.args, progress=False, steps=500)

@@ -14,6 +14,7 @@ from asvi.families.parameters import is_registered
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SLOW = ("amortised.md", "discrete.md", "neural-sde.md")  # their subjects have tests of their own
 
 
 def test_the_readme_counts_what_the_registry_holds():
@@ -26,7 +27,10 @@ def test_the_readme_counts_what_the_registry_holds():
     assert int(words[2]) == kinds.count("refused")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(p, id=p.name, marks=[pytest.mark.slow] if p.name in SLOW else []) for p in PAGES],
+)
 def test_examples_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     matplotlib.use("Agg")

@@ -95,6 +95,7 @@ def test_bridge_sampling_of_a_banana(seed):
     assert abs(found + 5.0) < 4 * error
 
 
+@pytest.mark.slow
 def test_the_whole_way_on_a_regression_with_a_closed_form(float64):
     entry = SUITE["linear-known-noise"]
     found = truth.truth_of(entry, TINY)

@@ -192,6 +192,7 @@ def test_draws_densities_and_moments(groups):
     assert 0 < low < mid < high
 
 
+@pytest.mark.slow
 def test_resampling_moves_towards_the_exact_posterior(groups):
     """Against long NUTS: the sd of tau is better after resampling."""
     mcmc = MCMC(NUTS(groups_model), num_warmup=1000, num_samples=4000, progress_bar=False)

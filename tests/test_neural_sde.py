@@ -115,6 +115,7 @@ def test_coupled_listens_within_a_step_and_to_the_last(generator):
     assert params["auto/x/coupling/window"].shape == (10, 4, 4)
 
 
+@pytest.mark.slow
 def test_the_study_runs_resumes_and_reports(generator, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(study, "WEIGHTS", tmp_path)
     generators.save(generator, tmp_path / "tiny.npz")
