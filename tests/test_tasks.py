@@ -61,7 +61,7 @@ def test_a_small_particle_filter_agrees(name):
     for site in ("x0", "x"):
         mean, sd = task.moments.mean[site], task.moments.sd[site]
         assert np.mean(np.abs(again["mean"][site] - mean) / sd) < 0.15
-        assert np.mean(np.abs(again["sd"][site] / sd - 1)) < 0.15
+        assert np.mean(np.abs(again["sd"][site] / sd - 1)) < (0.3 if "global" in name else 0.1)
 
 
 def test_quadrature_against_importance_sampling_from_the_prior(float64):
