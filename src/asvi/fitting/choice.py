@@ -52,8 +52,8 @@ def choose_family(
     for family in (Coupled(), ConvexUpdate()):
         problem, arrays = problem_for(model, family, args, kwargs, discrete)
         found.append(run(problem, arrays, key, plan, progress, None, time.monotonic()))
-        if found[-1].steps < short:
-            return Choice(family, "", found[-1])
+        if found[-1].steps < short:  # Ctrl-C: the first run is whole, or all there is
+            return Choice(Coupled(), "", replace(found[0], message=found[-1].message))
     coupled, convex = found
     gain, error = coupled.elbo - convex.elbo, float(np.hypot(coupled.elbo_se, convex.elbo_se))
     told = f"{gain:+.3g} ± {error:.2g} nat beside ConvexUpdate after {short} steps of each"

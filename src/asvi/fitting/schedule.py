@@ -192,8 +192,8 @@ def step_chunk(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state
         elif state.chunks >= plan.explore_chunks + plan.duel_chunks:
             _choose(problem, arrays, jax.random.fold_in(key, 10**6 + 1), plan, state)
         return state
-    state.losses.append(_finite_mean(losses))
-    state.noise = _finite_mean(seen["noise"])
+    state.losses.append(_finite(losses))
+    state.noise = _finite(seen["noise"])
     if state.phase == "try gradients":
         _choose_gradient(plan, state, np.asarray(seen["square"], float))
     if state.chunks - state.cycle_begin >= _length(plan, state):
@@ -203,17 +203,11 @@ def step_chunk(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state
     return state
 
 
-def _finite_mean(values: Any) -> float:
-    """The mean of what is finite; infinite where nothing is."""
+def _finite(values: Any, middle: Any = np.mean) -> float:
+    """The mean (or median) of what is finite; infinite where nothing is."""
     values = np.asarray(values, float)
     fine = values[np.isfinite(values)]
-    return float(fine.mean()) if len(fine) else float("inf")
-
-
-def _finite_median(values: np.ndarray) -> float:
-    """The same, of the median."""
-    fine = values[np.isfinite(values)]
-    return float(np.median(fine)) if len(fine) else float("inf")
+    return float(middle(fine)) if len(fine) else float("inf")
 
 
 def _settings(problem: Problem, plan: Plan, state: State) -> Settings:
@@ -305,7 +299,7 @@ def _choose_gradient(plan: Plan, state: State, square: np.ndarray) -> None:
     the chunk's later half the median is taken: a single draw far out would sway the mean.
     """
     later = square[len(square) // 2 :]
-    plain, path = (_finite_median(later[:, np.array(state.pools) == pool]) for pool in (0, 1))
+    plain, path = (_finite(later[:, np.array(state.pools) == pool], np.median) for pool in (0, 1))
     state.trial |= {"plain": plain, "path": path}
     lanes = plan.lanes_after_race()
     _copy(state, [lanes - 1 if path < plain else 0] * lanes)
