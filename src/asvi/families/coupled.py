@@ -10,7 +10,8 @@ draws:
     \\lambda &= \\sigma(\\lambda_0 + W^\\lambda f), \\quad \\alpha = \\alpha_0 + W^\\alpha f,
     \\qquad \\theta' = \\lambda\\odot\\theta + (1-\\lambda)\\odot\\alpha, \\\\
     x &= T(m_{\\theta'} + s_{\\theta'}\\,(e^{c + Cf} v + h + e^{Lf} B\\,(e^{Vf} r)
-    + Q\\varphi(r))), \\qquad v = z + a(\\sqrt{1 + z^2} - 1), \\quad z \\sim p_{\\theta'}.
+    + Q\\varphi(r))), \\qquad v = w + a(\\sqrt{1 + w^2} - 1), \\quad w = S(z), \\quad
+    z \\sim p_{\\theta'}.
 
 f are features of the globals' residuals (:func:`steering`): themselves, squares and tails.
 
@@ -20,7 +21,8 @@ earlier residual in the context it contains every Gaussian over the noise, and s
 full-rank Gaussian over the unconstrained latents. The skew a, the stretches C and the bends Q (see
 :func:`curved`), which listen to globals and to the same cell of a plate, hold what no Gaussian can.
 So do *loudness* L and *voice* V, how much a number hears and how loud it speaks: how the noise of a
-chain hangs together is another matter where its scale is large. Large models go without.
+chain hangs together is another matter where its scale is large. Large models go without. S, at the
+globals of small models, is a monotone spline (:mod:`asvi.families.spline`), elsewhere w is z.
 
 In small models there is a second coupling, the *frame*: :math:`x = T(m + s(\\epsilon + F
 \\epsilon_{earlier}))` with :math:`\\epsilon` what the noise became above. It is not trained.
@@ -29,6 +31,8 @@ that Gaussian is the standard one: posteriors with correlations of 0.9999 are no
 """
 
 from __future__ import annotations
+
+from math import prod
 
 import jax
 import jax.numpy as jnp
@@ -42,12 +46,13 @@ from asvi.families.convex import ConvexUpdate
 from asvi.families.moved import Heard, MovedNoise
 from asvi.families.noise import noise_shape
 from asvi.families.parameters import Parameterization
+from asvi.families.spline import WEIGHTS
 from asvi.program import Program, Site
 
 __all__ = ["Coupled"]
 
 LISTENS = ("dense", "aligned", "window")
-CROSSED = 6  # numbers whose products and tails are features too
+CROSSED = 6  # numbers whose products and tails are features too, and that have a spline
 MOST_SKEWED = 0.95
 GATED = 64  # numbers of a site that hear each other as loud as globals say
 STEERED = ("_coupling", "coupling/stretch_gates", "coupling/loudness", "coupling/voice")
@@ -144,6 +149,9 @@ class Coupled(ConvexUpdate, ContextFamily):
         declared["coupling/stretch"] = _weights(context.shape)
         if context.bent:
             declared["coupling/skew"] = _weights(context.shape)
+        alone = not site.steps and not site.plates
+        if context.frame and alone and prod(context.shape) <= CROSSED:
+            declared["coupling/spline"] = _weights((*context.shape, WEIGHTS))
         steered = {}
         if gates and context.bent:
             steered = {"bend_gates": bends(gates, context.frame), "stretch_gates": features}
@@ -224,6 +232,7 @@ class Coupled(ConvexUpdate, ContextFamily):
             _skew(parameters.get("coupling/skew")),
             loudness if gated else None,
             voice,
+            parameters.get("coupling/spline"),
         )
 
 

@@ -1,7 +1,8 @@
 """Takes a distribution and what its site heard; gives it with its standard noise moved.
 
-The noise is that of :mod:`asvi.families.noise`. It is skewed, shifted by a triangle among its own
-numbers, stretched, and offset: each a map with an inverse and a Jacobian in closed form.
+The noise is that of :mod:`asvi.families.noise`. It is bent by a spline, skewed, shifted by a
+triangle among its own numbers, stretched, and offset: each a map with an inverse and a Jacobian in
+closed form.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from numpyro.distributions import transforms as T
 from numpyro.distributions.util import sum_rightmost
 
 from asvi.families.noise import standard
+from asvi.families.spline import bend, unbend
 
 __all__ = ["Heard", "MovedNoise", "residual"]
 
@@ -52,14 +54,15 @@ class MovedNoise(Distribution):
 
     .. math::
 
-        v = z + a(\sqrt{1 + z^2} - 1), \quad \epsilon = e^c (v + B v) + h, \qquad
-        x = T\bigl(m + s\,(\epsilon + W\epsilon + g)\bigr),
+        w = S(z), \quad v = w + a(\sqrt{1 + w^2} - 1), \quad \epsilon = e^c (v + B v) + h,
+        \quad x = T\bigl(m + s\,(\epsilon + W\epsilon + g)\bigr),
 
-    with :math:`|a| < 1` and B and W strictly lower triangular. v is *skewed*: far out it has slope
-    1 + a to the right and 1 - a to the left. The density is the base's at z over
-    :math:`e^{\sum c}\prod(1 + a z/\sqrt{1 + z^2})`. ``within`` and ``frame_within`` are B and W,
-    as blocks (blocks, k, k) over v flattened to (blocks, k). Others hear z and ε times ``voice``;
-    with ``loudness`` l, and voice V, the numbers themselves hear :math:`l B(V v)`.
+    with :math:`|a| < 1` and B and W strictly lower triangular. S is a monotone spline, or nothing.
+    v is *skewed*: far out it has slope 1 + a to the right and 1 - a to the left. The density is the
+    base's at z over :math:`e^{\sum c}\prod S'(z)(1 + a w/\sqrt{1 + w^2})`. ``within`` and
+    ``frame_within`` are B and W, as blocks (blocks, k, k) over v flattened to (blocks, k). Others
+    hear z and ε times ``voice``; with ``loudness`` l, and voice V, the numbers themselves hear
+    :math:`l B(V v)`.
 
     >>> import numpyro.distributions as dist
     >>> moved = MovedNoise(dist.Normal(1.0, 2.0), jnp.array(0.5))
@@ -78,6 +81,7 @@ class MovedNoise(Distribution):
         "skew",
         "loudness",
         "voice",
+        "spline",
     )
 
     def __init__(
@@ -91,10 +95,11 @@ class MovedNoise(Distribution):
         skew: jax.Array | None = None,
         loudness: jax.Array | None = None,
         voice: jax.Array | None = None,
+        spline: jax.Array | None = None,
     ):
         self.base, self.offset, self.stretch = base, offset, stretch
         self.within, self.shift, self.frame_within = within, shift, frame_within
-        self.skew, self.loudness, self.voice = skew, loudness, voice
+        self.skew, self.loudness, self.voice, self.spline = skew, loudness, voice, spline
         super().__init__(base.batch_shape, base.event_shape, validate_args=False)
 
     @property
@@ -109,7 +114,8 @@ class MovedNoise(Distribution):
 
     def _moved(self, z: jax.Array) -> jax.Array:
         """ε from z."""
-        v = z if self.skew is None else z + self.skew * (jnp.sqrt(1 + z**2) - 1)
+        v = z if self.spline is None else bend(z, self.spline)[0]
+        v = v if self.skew is None else v + self.skew * (jnp.sqrt(1 + v**2) - 1)
         v = v + self._heard_within(self.within, v)
         return (v if self.stretch is None else jnp.exp(self.stretch) * v) + self.offset
 
@@ -132,7 +138,8 @@ class MovedNoise(Distribution):
         free = moved - self.offset
         free = free if self.stretch is None else jnp.exp(-self.stretch) * free
         v = _solved(self._gated(self.within), free)
-        return v if self.skew is None else _unskewed(v, self.skew)
+        v = v if self.skew is None else _unskewed(v, self.skew)
+        return v if self.spline is None else unbend(v, self.spline)
 
     def sample_with_intermediates(self, key: jax.Array, sample_shape: tuple[int, ...] = ()):
         if sample_shape:
@@ -193,6 +200,9 @@ class MovedNoise(Distribution):
             density = base.core.log_prob(base.loc + base.scale * z)
         if self.stretch is not None:
             density = density - sum_rightmost(self.stretch, jnp.ndim(self.stretch) - batch)
+        if self.spline is not None:
+            z, slope = bend(z, self.spline)
+            density = density - sum_rightmost(slope, jnp.ndim(slope) - batch)
         if self.skew is not None:
             slope = jnp.log1p(self.skew * z / jnp.sqrt(1 + z**2))
             density = density - sum_rightmost(slope, jnp.ndim(slope) - batch)

@@ -32,6 +32,7 @@ __all__ = [
 
 GATE_UNIT = 0.25  # the gate's own gain is 4
 SHUT = 3e-4  # prior weights come no nearer to 1
+SPLINE_UNIT = 0.3  # logarithms of heights and slopes: each is felt by a few draws only
 NETWORK_UNIT = 0.5  # layers multiply: half a step in each
 
 
@@ -111,6 +112,8 @@ def _of_name(name: str, shape: tuple[int, ...]) -> float:
         return NETWORK_UNIT / np.sqrt(shape[0])
     if name.endswith("_coupling"):
         return GATE_UNIT / np.sqrt(shape[-1])
+    if name.endswith("/coupling/spline"):
+        return SPLINE_UNIT
     if _WEIGHT.search(name):
         return 1.0 / np.sqrt(shape[-1])
     if re.search(r"_coupling_\d+$", name):  # the matrices of a chain family
