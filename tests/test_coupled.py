@@ -17,9 +17,10 @@ from asvi.families import ConvexUpdate, Coupled, MeanField
 from asvi.families.moved import MovedNoise
 from asvi.families.noise import noise_shape, standard
 from asvi.families.spline import WEIGHTS, bend
-from asvi.fitting import schedule
+from asvi.fitting import schedule, stopping
 from asvi.fitting.gaussian import _moved, find_gaussian
 from asvi.fitting.lanes import Settings, _apply, advance, evaluate, new_lanes
+from asvi.fitting.plan import Plan
 from asvi.fitting.problem import problem_for
 from asvi.fitting.project import can_project
 from asvi.fitting.units import is_coupling_weight, limits, named_units
@@ -502,7 +503,7 @@ def test_a_run_holds_gates_below_1_and_not_above_0():
         numpyro.sample("y", dist.Normal(a, 1.0), obs=y)
 
     problem, arrays = problem_for(model, ConvexUpdate(), (jnp.array(2.0),), {})
-    state = schedule.begin(problem, arrays, jax.random.key(0), schedule.Plan(chunk=2))
+    state = schedule.begin(problem, arrays, jax.random.key(0), Plan(chunk=2))
     upper = problem.unravel(state.lanes.limit[0])["auto/a/scale/prior_weight"]
     assert float(upper) < 3
     lanes = new_lanes(jnp.array([[-9.0, 2.0]]), limit=jnp.array([[2.0, 2.0]]))
@@ -512,7 +513,7 @@ def test_a_run_holds_gates_below_1_and_not_above_0():
 
 
 def test_when_a_run_has_gained_enough():
-    enough = schedule._is_enough
+    enough = stopping.is_enough
     assert enough([0.4, 0.005], 0.01, 0.0)
     assert enough([0.4, 0.02], 0.01, 0.001)  # the next would gain 0.001
     assert not enough([0.4, 0.05], 0.01, 0.001)
@@ -533,9 +534,9 @@ def test_a_gain_is_measured_again_while_it_may_be_nothing(monkeypatch, spread, g
         noise -= noise.mean()
         return np.concatenate([gain + noise, 0.0 * noise])
 
-    monkeypatch.setattr(schedule, "evaluate", evaluate)
-    found, error = schedule._gain(
-        None, [], jax.random.key(0), schedule.Plan(), jnp.ones(3), jnp.zeros(3)
+    monkeypatch.setattr(stopping, "evaluate", evaluate)
+    found, error = stopping.gain_over(
+        jnp.zeros(3), jnp.ones(3), None, [], jax.random.key(0), Plan()
     )
     assert len(made) == looks
     assert found == pytest.approx(gain, abs=1e-9)

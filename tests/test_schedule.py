@@ -12,6 +12,7 @@ import pytest
 from asvi.families import ConvexUpdate
 from asvi.fitting import schedule
 from asvi.fitting.lanes import new_lanes
+from asvi.fitting.plan import Plan, State
 from asvi.fitting.problem import problem_for
 
 
@@ -23,14 +24,14 @@ def model(y):
 @pytest.mark.parametrize("better", ["plain", "path"])
 def test_single_draws_far_out_do_not_choose_the_gradient(better):
     lanes = new_lanes(jnp.zeros((2, 3)))
-    state = schedule.State(lanes, rates=[0.1] * 2, kinds=["gaussian"] * 2)
+    state = State(lanes, rates=[0.1] * 2, kinds=["gaussian"] * 2)
     state.pools, state.score_shares = [0, 1], [1.0, 0.0]
     square = np.ones((250, 2))
     worse = 1 if better == "plain" else 0
     square[:, worse] = 3.0
     square[130:140, 1 - worse] = 1e6  # a few draws of the better one
     square[:100, 1 - worse] = 100.0  # and its way from the start
-    schedule._choose_gradient(schedule.Plan(lanes=2), state, square)
+    schedule._choose_gradient(Plan(lanes=2), state, square)
     assert state.trial == {better: 1.0, {"plain": "path", "path": "plain"}[better]: 3.0}
     assert state.score_shares == [1.0 if better == "plain" else 0.0] * 2
     assert state.phase == "descend"
@@ -38,7 +39,7 @@ def test_single_draws_far_out_do_not_choose_the_gradient(better):
 
 @pytest.mark.parametrize("noisy", [True, False])
 def test_where_gradients_are_noise_later_cycles_have_more_draws(noisy, monkeypatch):
-    monkeypatch.setattr(schedule, "_is_enough", lambda *_: False)
+    monkeypatch.setattr(schedule, "is_enough", lambda *_: False)
     monkeypatch.setattr(schedule, "NOISY", -1.0 if noisy else np.inf)
     asked = []
     advance = schedule.advance
@@ -48,7 +49,7 @@ def test_where_gradients_are_noise_later_cycles_have_more_draws(noisy, monkeypat
         return advance(*args, draws=draws, **settings)
 
     monkeypatch.setattr(schedule, "advance", watched)
-    plan = schedule.Plan(lanes=2, chunk=2, first_cycle=1, max_steps=26)
+    plan = Plan(lanes=2, chunk=2, first_cycle=1, max_steps=26)
     problem, arrays = problem_for(model, ConvexUpdate(), (1.0,), {})
     state = schedule.begin(problem, arrays, jax.random.key(0), plan)
     while not schedule.finished(state, plan):

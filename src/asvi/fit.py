@@ -20,9 +20,9 @@ from asvi.explain import Explanation, explain, name_of
 from asvi.families import Amortized, Coupled, Family, WholeFamily
 from asvi.fitting import checkpoint as checkpoints
 from asvi.fitting.choice import Choice, choose_family
+from asvi.fitting.plan import Plan
 from asvi.fitting.problem import Problem, problem_for
 from asvi.fitting.run import Run, check_plan, run
-from asvi.fitting.schedule import Plan
 from asvi.fitting.units import is_coupling_weight
 from asvi.posterior import Posterior
 

@@ -13,8 +13,8 @@ import numpy as np
 from asvi.errors import AsviError
 from asvi.files import check_writable, read_file, write_file
 from asvi.fitting.lanes import Lanes
+from asvi.fitting.plan import Plan, State
 from asvi.fitting.problem import Problem
-from asvi.fitting.schedule import Plan, State
 
 __all__ = ["check_writable", "header", "load", "save"]
 

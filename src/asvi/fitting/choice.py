@@ -17,9 +17,10 @@ import jax
 import numpy as np
 
 from asvi.families import ConvexUpdate, Coupled
+from asvi.fitting.plan import Plan
 from asvi.fitting.problem import problem_for
 from asvi.fitting.run import Run, run
-from asvi.fitting.schedule import SMALL, Plan
+from asvi.fitting.schedule import SMALL
 
 __all__ = ["Choice", "choose_family"]
 

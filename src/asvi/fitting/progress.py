@@ -8,7 +8,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from asvi.fitting.schedule import Plan, State
+from asvi.fitting.plan import Plan, State
 
 __all__ = ["Line"]
 

@@ -14,9 +14,10 @@ import numpy as np
 from asvi.errors import AsviError
 from asvi.fitting import checkpoint as checkpoints
 from asvi.fitting.lanes import evaluate
+from asvi.fitting.plan import Plan, State
 from asvi.fitting.problem import Problem
 from asvi.fitting.progress import Line
-from asvi.fitting.schedule import Plan, State, begin, candidates, finished, step_chunk
+from asvi.fitting.schedule import begin, candidates, finished, step_chunk
 from asvi.fitting.start import finite_lanes
 
 __all__ = ["Run", "check_plan", "run"]

@@ -25,18 +25,15 @@ checkpoint can hold it and go on to the same result.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from asvi.fitting.gaussian_start import gaussian_start, mean_elbos
 from asvi.fitting.lanes import (
-    ADAM,
     Lanes,
     Settings,
     advance,
@@ -44,81 +41,19 @@ from asvi.fitting.lanes import (
     evaluate,
     new_lanes,
 )
+from asvi.fitting.plan import Plan, State
 from asvi.fitting.problem import Problem
+from asvi.fitting.stopping import NEARLY, gain_over, is_enough
 from asvi.fitting.units import limits, units
 
-__all__ = ["Plan", "State", "begin", "candidates", "finished", "step_chunk"]
+__all__ = ["begin", "candidates", "finished", "step_chunk"]
 
-_ARRAYS = ("lanes", "best")
-RATES = (0.05, 0.02, 0.01, 0.005)
-GAUSSIAN_RATES = (0.01, 0.03)  # that start is near its end
 POOLED_GAIN = 3.0
-NEARLY = 3.0  # tolerances: gains this small may be foretold, larger ones must be seen
-LARGEST_NOISE = 0.1  # nats: a gain as large as this is worth a cycle, however noisy its measure
-LOOKS = 4  # times that a cycle's gain is measured, at most
 MORE_DRAWS = 4
 NOISY = 1.0  # variance of one lane's gradient over the square of the pooled one
 SMALL = 50_000  # parameters
 FAR = 0.5  # nats
 KINDS = ("prior", "half-way", "gaussian")
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a run is allowed and asked to do."""
-
-    lanes: int = 8
-    draws: int = 2
-    chunk: int = 250
-    explore_chunks: int = 4
-    duel_chunks: int = 4
-    first_cycle: int = 6
-    max_steps: int = 24_000
-    tolerance: float = 0.01
-    rates: tuple[float, ...] = RATES
-    gaussian_rates: tuple[float, ...] = GAUSSIAN_RATES
-    judge_draws: int = 128
-    pooled_lanes: int = 2  # fewer copies of the parameters to keep, more draws for each
-    optimizer: optax.GradientTransformation = ADAM
-
-    def lanes_after_race(self) -> int:
-        return min(self.lanes, self.pooled_lanes)
-
-    def draws_of(self, lanes: int) -> int:
-        """Draws per lane and step where there are this many lanes: of all together as many."""
-        return max(1, self.lanes * self.draws // lanes)
-
-    def numbers(self) -> dict[str, Any]:
-        """All but the optimiser, which is functions."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "optimizer"}
-
-
-@dataclass
-class State:
-    """Where a run stands: arrays in ``lanes``, the rest plain numbers."""
-
-    lanes: Lanes
-    best: Any = None  # parameters at the best end of a cycle, after the race
-    phase: str = "explore"
-    chunks: int = 0
-    rates: list[float] = field(default_factory=list)
-    kinds: list[str] = field(default_factory=list)
-    pools: list[int] = field(default_factory=list)
-    first_rate: float = 0.0
-    score_shares: list[float] = field(default_factory=list)
-    trial: dict[str, float] = field(default_factory=dict)
-    cycle: int = 0
-    cycle_begin: int = 0
-    losses: list[float] = field(default_factory=list)
-    noise: float = float("nan")
-    gains: list[float] = field(default_factory=list)
-    coupling_gain: float | None = None
-    more_draws: int = 1  # times the plan's, in later cycles
-    work: int = 0  # chunks, those of more draws counted twice
-
-    def numbers(self) -> dict[str, Any]:
-        """All but the arrays, for a checkpoint."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _ARRAYS}
 
 
 def begin(problem: Problem, arrays: list, key: jax.Array, plan: Plan) -> State:
@@ -323,7 +258,7 @@ def _set_rate(plan: Plan, state: State) -> None:
 def _end_cycle(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state: State) -> None:
     """Keep the better of this cycle's end and the best before; stop where little was gained."""
     new = state.lanes.free[0]
-    gain, error = _gain(problem, arrays, key, plan, new, state.best)
+    gain, error = gain_over(state.best, new, problem, arrays, key, plan)
     state.gains.append(gain)
     # A start at the Gaussian is no plateau; from elsewhere two short cycles may both lie on one.
     cycles = 3
@@ -331,7 +266,7 @@ def _end_cycle(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state
         cycles = 1 if abs(gain) + 2 * error < NEARLY * plan.tolerance else 2
     if gain > 0:
         state.best = new
-    if len(state.gains) >= cycles and _is_enough(state.gains, plan.tolerance, error):
+    if len(state.gains) >= cycles and is_enough(state.gains, plan.tolerance, error):
         state.phase = "done"
         return
     state.cycle += 1
@@ -346,46 +281,6 @@ def _end_cycle(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state
     state.lanes = state.lanes._replace(free=jnp.broadcast_to(state.best, state.lanes.free.shape))
     _restart_average(state)
     _set_rate(plan, state)
-
-
-def _gain(
-    problem: Problem, arrays: list, key: jax.Array, plan: Plan, new: jax.Array, old: jax.Array
-) -> tuple[float, float]:
-    """How much better ``new`` is on the same draws, and the error of that.
-
-    Drawn again while the gain may as well be more than the tolerance as nothing.
-    """
-    if plan.lanes < 2:
-        return np.inf, 0.0  # a single lane cannot be compared: go on to the last step
-    half = plan.lanes // 2
-    rows = jnp.stack([new] * half + [old] * (plan.lanes - half))
-    changes = np.zeros(0)
-    gain, error = -np.inf, np.inf
-    for i in range(LOOKS):
-        keys = jax.random.split(jax.random.fold_in(key, i), (half, plan.judge_draws))
-        keys = jnp.concatenate([keys, keys, keys])[: plan.lanes]
-        draws = np.asarray(evaluate(problem, rows, arrays, keys, draws=plan.judge_draws), float)
-        change = (draws[:half] - draws[half : 2 * half]).ravel()
-        changes = np.append(changes, change[np.isfinite(change)])
-        if not len(changes):
-            break
-        gain, error = float(changes.mean()), float(changes.std() / np.sqrt(len(changes)))
-        if not plan.tolerance <= abs(gain) < 2 * error:
-            break
-    return gain, error
-
-
-def _is_enough(gains: list[float], tolerance: float, error: float) -> bool:
-    """Whether another cycle would gain too little to be worth it.
-
-    It would where the last one gained less than the tolerance, or than twice its error; or, if it
-    gained not much more than that, where gains that go on falling as they did would.
-    """
-    last = abs(gains[-1])  # a cycle that lost went too fast; the next one, from the best, is slower
-    if last < max(tolerance, min(2 * error, LARGEST_NOISE)):
-        return True
-    falling = last / gains[-2] if len(gains) > 1 and gains[-2] > 0 else 1.0
-    return last < NEARLY * tolerance and last * falling < tolerance
 
 
 def _restart_average(state: State) -> None:
