@@ -13,7 +13,8 @@ draws:
     + Q\\varphi(r))), \\qquad v = w + a(\\sqrt{1 + w^2} - 1), \\quad w = S(z), \\quad
     z \\sim p_{\\theta'}.
 
-f are features of the globals' residuals (:func:`steering`): themselves, squares and tails.
+f are features of the globals' residuals (:func:`steering`): themselves, squares and tails, of the
+noise as drawn and as moved.
 
 r is a function of values already drawn, so each site is an ordinary conditional distribution with
 an exact density. With all weights at 0, where they start, it is the convex update; with every
@@ -202,10 +203,10 @@ class Coupled(ConvexUpdate, ContextFamily):
         stretch = parameters["coupling/stretch"] + steered.get("coupling/stretch_gates", 0.0)
         if "coupling/bend_cell" in parameters:
             bend, widen = parameters["coupling/bend_cell"], parameters["coupling/stretch_cell"]
-            noise = heard["cell"].drawn
-            rich = widen.shape[-1] > noise.shape[-1]
-            offset = offset + _applied(bend, bending(noise) if rich else curved(noise))
-            stretch = stretch + _applied(widen, steering(noise) if rich else noise)
+            cell = heard["cell"]
+            rich = widen.shape[-1] > cell.drawn.shape[-1]
+            offset = offset + _applied(bend, bending(cell) if rich else curved(cell.drawn))
+            stretch = stretch + _applied(widen, steering(cell) if rich else cell.drawn)
         said, shift = jnp.zeros(()), None
         for kind in LISTENS:
             if f"coupling/{kind}" in parameters:
@@ -245,27 +246,36 @@ def _steered(weights: dict[str, jax.Array], heard: dict[str, Heard]) -> dict[str
     rows = {n: w for n, w in weights.items() if n.endswith(STEERED)}
     if not rows:
         return {}
-    noise = heard["gates"].drawn
+    globals_ = heard["gates"]
     size = next(iter(rows.values())).shape[-1]
     # One product for all: many small ones cost more than what they compute.
     flat = jnp.concatenate([jnp.reshape(w, (-1, size)) for w in rows.values()])
     ends = np.cumsum([w.size // size for w in rows.values()])[:-1]
-    rich = size > noise.shape[-1]
-    parts = jnp.split(flat @ (steering(noise) if rich else noise), ends)
+    rich = size > globals_.drawn.shape[-1]
+    parts = jnp.split(flat @ (steering(globals_) if rich else globals_.drawn), ends)
     found = {n: jnp.reshape(x, rows[n].shape[:-1]) for n, x in zip(rows, parts, strict=True)}
     if "coupling/bend_gates" in weights:
-        features = bending(noise) if rich else curved(noise)
+        features = bending(globals_) if rich else curved(globals_.drawn)
         found["coupling/bend_gates"] = weights["coupling/bend_gates"] @ features
     return found
 
 
 def steers(count: int, rich: bool) -> int:
     """How many features of this many numbers steer others."""
-    return 4 * count if rich and count <= CROSSED else count
+    return 8 * count if rich and count <= CROSSED else count
 
 
-def steering(noise: jax.Array) -> jax.Array:
-    r"""What a few numbers steer others by, (..., 4k): noise (..., k), its squares, its tails.
+def steering(heard: Heard) -> jax.Array:
+    """What k numbers steer others by, (..., 8k): curves of their noise, as drawn and as moved.
+
+    Moved noise is where a number lies, whatever moved it there: a width that follows the *value* of
+    an observation scale must know that, where the scale itself is wider or narrower as others say.
+    """
+    return jnp.concatenate([curves(heard.drawn), curves(heard.moved)], -1)
+
+
+def curves(noise: jax.Array) -> jax.Array:
+    r"""Noise (..., k), its squares and its tails, (..., 4k).
 
     Squares are :math:`r^2 / \sqrt{1 + 2r^2}`, so that everything is straight far out, with slopes
     of its own on either side.
@@ -281,16 +291,16 @@ def tails(noise: jax.Array) -> jax.Array:
     return 4 / 3 * jax.nn.softplus(3 * (jnp.concatenate([noise, -noise], -1) - 1.5))
 
 
-def bending(noise: jax.Array) -> jax.Array:
-    """What a few numbers bend others by: curves and tails of noise (..., k)."""
-    return jnp.concatenate([curved(noise), tails(noise)], -1)
+def bending(heard: Heard) -> jax.Array:
+    """What a few numbers bend others by: products and tails of their noise; curves of it, moved."""
+    return jnp.concatenate([curved(heard.drawn), tails(heard.drawn), curves(heard.moved)], -1)
 
 
 def bends(count: int, rich: bool) -> int:
-    """How many curved features this many numbers have, with their tails where ``rich``."""
+    """How many curved features this many numbers have, with tails and the rest where ``rich``."""
     if count > CROSSED:
         return count
-    return count * (count + 1) // 2 + (2 * count if rich else 0)
+    return count * (count + 1) // 2 + (6 * count if rich else 0)
 
 
 def curved(noise: jax.Array) -> jax.Array:
