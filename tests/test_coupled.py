@@ -14,7 +14,8 @@ from scipy.optimize import minimize
 import asvi
 from asvi.errors import FamilyError
 from asvi.families import ConvexUpdate, Coupled, MeanField
-from asvi.families.moved import MovedNoise
+from asvi.families.coupled import bending, bends, steering, steers
+from asvi.families.moved import Heard, MovedNoise
 from asvi.families.noise import noise_shape, standard
 from asvi.families.spline import WEIGHTS, bend
 from asvi.fitting import schedule, stopping
@@ -251,8 +252,21 @@ def test_cells_of_a_plate_steer_each_other_in_curves():
     assert found["b"].cell == ("x",)
     assert found["v"].cell == ("x", "b")
     declared = Coupled().declare_in(program.with_parents(program["v"]), found["v"])
-    assert declared["coupling/bend_cell"].shape == (3, 2, 3 + 4)  # products and tails
-    assert declared["coupling/stretch_cell"].shape == (3, 2, 8)  # noise, squares and tails
+    assert declared["coupling/bend_cell"].shape == (3, 2, 3 + 4 + 8)  # products, tails; moved
+    assert declared["coupling/stretch_cell"].shape == (3, 2, 2 * 8)  # noise, squares and tails
+
+
+def test_globals_steer_by_where_they_lie_and_by_how_they_were_drawn():
+    drawn, moved = jnp.array([0.5, -1.0]), jnp.array([3.0, 0.2])
+    features = steering(Heard(drawn, moved))
+    assert features.shape == (steers(2, rich=True),)
+    assert bending(Heard(drawn, moved)).shape == (bends(2, rich=True),)
+    half = len(features) // 2
+    np.testing.assert_allclose(features[:2], drawn)
+    np.testing.assert_allclose(features[half : half + 2], moved)
+    far = steering(Heard(drawn, 10 * moved)) - features
+    np.testing.assert_array_equal(far[:half], 0.0)
+    assert (np.abs(far[half : half + 4]) > 0).all()
 
 
 def test_what_a_site_listens_to():
