@@ -131,7 +131,7 @@ def test_the_density_is_that_of_the_noise_over_the_jacobian(gated, float64):
     base = dist.LogNormal(jnp.array([0.1, -0.2, 0.3]), jnp.array([0.5, 1.0, 2.0])).to_event(1)
     weights = jax.random.normal(jax.random.key(0), (2, 1, 3, 3))
     loudness, voice = jnp.array([0.3, 2.0, 0.6]), jnp.array([1.5, 0.4, 1.1])
-    bends = jax.random.normal(jax.random.key(1), (3, WEIGHTS))
+    spline = jax.random.normal(jax.random.key(1), (3, WEIGHTS))
     moved = MovedNoise(
         base,
         jnp.array([0.3, 0.1, -0.5]),
@@ -142,7 +142,7 @@ def test_the_density_is_that_of_the_noise_over_the_jacobian(gated, float64):
         jnp.array([0.9, -0.5, 0.0]),
         loudness if gated else None,
         voice if gated else None,
-        bends if gated else None,
+        spline if gated else None,
     )
     found = standard(base)
     inner, outer = jnp.tril(weights[:, 0], -1)
@@ -150,7 +150,7 @@ def test_the_density_is_that_of_the_noise_over_the_jacobian(gated, float64):
         inner, outer = (loudness[:, None] * triangle * voice for triangle in (inner, outer))
 
     def value(z):
-        w = bend(z, bends)[0] if gated else z
+        w = bend(z, spline)[0] if gated else z
         v = w + moved.skew * (jnp.sqrt(1 + w**2) - 1)
         epsilon = jnp.exp(moved.stretch) * (v + inner @ v) + moved.offset
         framed = epsilon + outer @ epsilon + moved.shift

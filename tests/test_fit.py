@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -374,8 +375,6 @@ def test_the_data_are_not_in_the_file(tmp_path):
     result = asvi.fit(groups_model, X, y=secret, **{**QUICK, "steps": 500})
     path = tmp_path / "fit.asvi"
     result.save(path)
-    from asvi.files import read_file
-
     _, arrays = read_file(path, "an asvi fit")
     assert not [name for name in arrays if name.startswith("arguments")]
     assert all(not np.isin(12345.678, np.round(a, 3)) for a in arrays.values())
@@ -393,6 +392,22 @@ def test_a_file_of_another_model_is_refused(groups, tmp_path):
         asvi.load(path, other)
     with pytest.raises(AsviError, match="belongs to another model: normal_model cannot be called"):
         asvi.load(path, normal_model)
+
+
+@pytest.mark.parametrize("change", ["gone", "reshaped"])
+def test_a_file_with_other_parameters_is_refused(change, groups, tmp_path):
+    """One of an earlier version, whose family had fewer of them, or of other shapes."""
+    path = tmp_path / "fit.asvi"
+    groups.save(path)
+    header, arrays = read_file(path, "an asvi fit")
+    name = next(name for name in arrays if name.startswith("params/"))
+    value = arrays.pop(name)
+    if change == "reshaped":
+        arrays[name] = np.append(value, 0.0)
+    write_file(path, header, arrays)
+    parameter = re.escape(name.removeprefix("params/"))
+    with pytest.raises(AsviError, match=rf"another version of asvi.*: {parameter}\.(?s:.*)again"):
+        asvi.load(path, groups_model)
 
 
 def test_a_damaged_or_foreign_file_is_refused(tmp_path):

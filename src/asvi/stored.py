@@ -6,7 +6,7 @@ depend on (covariates, not data): a loaded posterior draws without the training 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -93,16 +93,37 @@ def load(
             f"{path} belongs to another model; differing sites: {'; '.join(differs)}.\n"
             "Give asvi.load the model that was fitted."
         )
-    params = {}
-    for name, example in problem.unravel(jnp.zeros(problem.size, problem.dtype)).items():
-        if hasattr(example, "shape"):
-            params[name] = jnp.asarray(stored[f"params/{name}"])
-        else:
-            leaves, tree = jax.tree.flatten(example)
-            found_leaves = [jnp.asarray(stored[f"params/{name}#{i}"]) for i in range(len(leaves))]
-            params[name] = jax.tree.unflatten(tree, found_leaves)
+    params = _params(problem, stored, path)
     run = Run(losses=stored["losses"], params=params, **header["run"])
     return run, problem, arrays, header["about"]
+
+
+def _params(problem: Problem, stored: Mapping[str, Any], path: str | Path) -> dict[str, Any]:
+    """The file's parameters, where they are those of this problem."""
+    params, differs = {}, []
+
+    def read(name: str, example: Any) -> jax.Array:
+        value = stored.get(f"params/{name}")
+        if value is None or np.shape(value) != np.shape(example):
+            differs.append(name)
+            return example
+        return jnp.asarray(value)
+
+    for name, example in problem.unravel(jnp.zeros(problem.size, problem.dtype)).items():
+        if hasattr(example, "shape"):
+            params[name] = read(name, example)
+        else:
+            leaves, tree = jax.tree.flatten(example)
+            found = [read(f"{name}#{i}", leaf) for i, leaf in enumerate(leaves)]
+            params[name] = jax.tree.unflatten(tree, found)
+    if differs:
+        more = " and more" if len(differs) > 3 else ""
+        raise AsviError(
+            f"{path} was written with another family, or by another version of asvi whose family "
+            f"had other parameters: {', '.join(differs[:3])}{more}.\n"
+            "Load it with the family and the version that wrote it, or call asvi.fit again."
+        )
+    return params
 
 
 def model_path_of(path: str | Path) -> str | None:

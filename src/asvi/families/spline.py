@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["KNOTS", "WEIGHTS", "bend", "unbend"]
+__all__ = ["WEIGHTS", "bend", "unbend"]
 
 REACH = 4.0
 BINS = 8
