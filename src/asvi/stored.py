@@ -109,7 +109,9 @@ def _params(problem: Problem, stored: Mapping[str, Any], path: str | Path) -> di
             return example
         return jnp.asarray(value)
 
-    for name, example in problem.unravel(jnp.zeros(problem.size, problem.dtype)).items():
+    # constrained: a simplex has one number more than what is optimised for it
+    blank = jax.ShapeDtypeStruct((problem.size,), problem.dtype)
+    for name, example in jax.eval_shape(problem.params, blank).items():
         if hasattr(example, "shape"):
             params[name] = read(name, example)
         else:
