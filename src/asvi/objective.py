@@ -137,7 +137,7 @@ class ELBO(stock.ELBO):
         hard = [n for n, s in found.latent.items() if n in jumping or not s["fn"].has_rsample]
         if not hard:
             terms = {name: jnp.sum(term) for name, term in found.terms.items()}
-            return Draw(terms, {}, found.mutable)
+            return Draw(terms, {}, found.mutable, found.latent)
         dependence = getattr(guide, "dependence", None)
         choice = discrete_sites.choose(dependence, found.latent, hard, self.discrete)
         return _enumerated(run, found, choice, dependence)
@@ -184,6 +184,7 @@ class Draw(NamedTuple):
     terms: dict[str, jax.Array]
     scores: dict[str, tuple[jax.Array, jax.Array]]
     mutable: dict[str, Any]
+    latent: Trace | None = None  # the guide's sites, where none had to be summed out
 
 
 class _Run(NamedTuple):

@@ -61,7 +61,7 @@ class MovedNoise(Distribution):
     v is *skewed*: far out it has slope 1 + a to the right and 1 - a to the left. The density is the
     base's at z over :math:`e^{\sum c}\prod S'(z)(1 + a w/\sqrt{1 + w^2})`. ``within`` and
     ``frame_within`` are B and W, as blocks (blocks, k, k) over v flattened to (blocks, k). Others
-    hear z and ε times ``voice``; with ``loudness`` l, and voice V, the numbers themselves hear
+    hear w and ε times ``voice``; with ``loudness`` l, and voice V, the numbers themselves hear
     :math:`l B(V v)`.
 
     >>> import numpyro.distributions as dist
@@ -176,9 +176,16 @@ class MovedNoise(Distribution):
         moved = _solved(self._gated(self.frame_within), framed)
         return self._unmoved(moved), moved, u
 
+    def unit_noise(self, value: jax.Array, intermediates: Any = None) -> jax.Array:
+        """z, the base's own noise, that made ``value``."""
+        return self._found(value, intermediates)[0]
+
     def noise(self, value: jax.Array, intermediates: Any = None) -> Heard:
-        """The noise that made ``value``."""
+        """What others hear of the noise that made ``value``."""
         drawn, moved, _ = self._found(value, intermediates)
+        if self.spline is not None:
+            # As bent: so others hear where it lies, and the same where the spline is another.
+            drawn = bend(drawn, self.spline)[0]
         if self.voice is None:
             return Heard(drawn, moved)
         return Heard(self.voice * drawn, self.voice * moved)

@@ -11,25 +11,43 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["WEIGHTS", "bend", "unbend"]
+__all__ = ["KNOTS", "WEIGHTS", "bend", "unbend", "weights_through"]
 
 REACH = 4.0
-BINS = 8
-KNOTS = np.linspace(-REACH, REACH, BINS + 1)
-WEIGHTS = 2 * BINS - 1  # logarithms: heights of the bins, slopes at the inner knots
+RIGHT = (0.75, 1.5, 2.0, 2.5, 3.0, REACH)  # closer where posteriors of scales end in a cliff
+KNOTS = np.array([*(-x for x in reversed(RIGHT)), 0.0, *RIGHT])
+WIDTHS = np.diff(KNOTS)
+BINS = len(WIDTHS)
+WEIGHTS = 2 * BINS - 1  # logarithms: heights of the bins over their widths, slopes at inner knots
 LEAST = 1e-3
+_FIXED = (KNOTS[:-1], WIDTHS)
 
 
 def _knots(weights: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Where the knots go, (..., bins + 1), and the slopes there."""
-    share = jax.nn.softmax(weights[..., :BINS], -1)
-    heights = 2 * REACH * (LEAST + (1 - LEAST * BINS) * share)
+    widths = jnp.asarray(WIDTHS, weights.dtype)
+    share = jax.nn.softmax(weights[..., :BINS] + jnp.log(widths), -1)
+    heights = LEAST * widths + (1 - LEAST) * 2 * REACH * share
     ends = jnp.cumsum(heights, -1) - REACH
     first = jnp.full_like(ends[..., :1], -REACH)
     to = jnp.concatenate([first, ends[..., :-1], -first], -1)
     one = jnp.ones_like(first)
     inner = LEAST + (1 - LEAST) * jnp.exp(weights[..., BINS:])
     return to, jnp.concatenate([one, inner, one], -1)
+
+
+def weights_through(values: np.ndarray, slopes: np.ndarray) -> np.ndarray:
+    """The weights with which the inner knots go to ``values``, with ``slopes`` there.
+
+    >>> import jax.numpy as jnp, numpy as np
+    >>> weights = jnp.asarray(weights_through(0.9 * KNOTS[1:-1], np.full(len(KNOTS) - 2, 0.9)))
+    >>> [round(float(x), 3) for x in bend(jnp.array(1.5), weights)]      # log 0.9 is -0.105
+    [1.35, -0.105]
+    """
+    heights = np.diff(np.concatenate([[-REACH], values, [REACH]]))
+    shares = np.maximum(heights / WIDTHS - LEAST, LEAST**2) / (1 - LEAST)
+    inner = np.maximum(slopes - LEAST, LEAST**2) / (1 - LEAST)
+    return np.log(np.concatenate([shares, inner]))
 
 
 def _of_bin(where: jax.Array, *tables: jax.Array) -> list[jax.Array]:
@@ -43,10 +61,19 @@ def _bin(x: jax.Array, edges: jax.Array) -> jax.Array:
     return (x >= edges[..., :-1]) & (x < edges[..., 1:])
 
 
-def _tables(weights: jax.Array) -> tuple[jax.Array, ...]:
+def _at(x: jax.Array, edges: jax.Array, weights: jax.Array) -> tuple[jax.Array, ...]:
+    """Of the bin that x is in: start, width, where it starts afterwards, height, both slopes.
+
+    Outside all bins it is one that changes nothing.
+    """
     to, slopes = _knots(weights)
-    start = jnp.broadcast_to(jnp.asarray(KNOTS[:-1], to.dtype), to[..., :-1].shape)
-    return start, to[..., :-1], to[..., 1:] - to[..., :-1], slopes[..., :-1], slopes[..., 1:]
+    start, width = (jnp.broadcast_to(jnp.asarray(t, to.dtype), to[..., 1:].shape) for t in _FIXED)
+    tables = (start, width, to[..., :-1], jnp.diff(to), slopes[..., :-1], slopes[..., 1:])
+    found = _of_bin(_bin(x, edges), *tables)
+    inside = (x >= -REACH) & (x < REACH)
+    steady = [jnp.where(inside, table, 1.0) for table in (found[1], *found[3:])]
+    return found[0], steady[0], found[2], *steady[1:]
+
 
 
 def bend(z: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -57,13 +84,9 @@ def bend(z: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
     >>> bool(jnp.allclose(v, jnp.array([-5.0, 0.3]), atol=1e-5)), bool(abs(slope).max() < 1e-5)
     (True, True)
     """
-    width = 2 * REACH / BINS
-    where = _bin(z, jnp.asarray(KNOTS, z.dtype))
     inside = (z >= -REACH) & (z < REACH)
-    start, to, height, left, right = _of_bin(where, *_tables(weights))
+    start, width, to, height, left, right = _at(z, jnp.asarray(KNOTS, z.dtype), weights)
     x = jnp.where(inside, (z - start) / width, 0.5)
-    height = jnp.where(inside, height, width)
-    left, right = (jnp.where(inside, s, 1.0) for s in (left, right))
     mean = height / width
     both = x * (1 - x)
     below = mean + (left + right - 2 * mean) * both
@@ -74,15 +97,9 @@ def bend(z: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 def unbend(v: jax.Array, weights: jax.Array) -> jax.Array:
     """z such that :func:`bend` gives v."""
-    width = 2 * REACH / BINS
-    start, to, height, left, right = _tables(weights)
-    ends = jnp.concatenate([to, jnp.full_like(to[..., :1], REACH)], -1)
-    where = _bin(v, ends)
     inside = (v >= -REACH) & (v < REACH)
-    start, to, height, left, right = _of_bin(where, start, to, height, left, right)
-    height = jnp.where(inside, height, width)
-    left, right = (jnp.where(inside, s, 1.0) for s in (left, right))
-    y = jnp.where(inside, v - to, 0.5 * width)
+    start, width, to, height, left, right = _at(v, _knots(weights)[0], weights)
+    y = jnp.where(inside, v - to, 0.5)
     mean = height / width
     more = y * (left + right - 2 * mean)
     a = height * (mean - left) + more

@@ -16,7 +16,7 @@ import optax
 
 from asvi.fitting.problem import Problem
 
-__all__ = ["ADAM", "Lanes", "Settings", "advance", "advance_soon", "evaluate", "new_lanes"]
+__all__ = ["ADAM", "Lanes", "Settings", "advance", "advance_soon", "evaluate", "evaluate_with_noise", "new_lanes"]
 
 #: One object, so that programs compiled for it are found again.
 ADAM = optax.chain(optax.scale_by_adam(), optax.scale(-1.0))
@@ -173,10 +173,19 @@ def evaluate(
     problem: Problem, free: jax.Array, arrays: list, key: jax.Array, *, draws: int
 ) -> jax.Array:
     """ELBO draws of each row of ``free``: (lanes, draws), the same noise for every lane."""
+    return evaluate_with_noise(problem, free, arrays, key, draws=draws)[0]
+
+
+def evaluate_with_noise(
+    problem: Problem, free: jax.Array, arrays: list, key: jax.Array, *, draws: int
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """The same, and the noise that entered splines, by site: (lanes, draws, ...). One program."""
 
     def compiled(free, arrays, keys):
         def lane(free, keys):
-            return jax.lax.map(lambda k: problem.elbo(free, k, arrays), keys, batch_size=32)
+            return jax.lax.map(
+                lambda k: problem.elbo_and_noise(free, k, arrays), keys, batch_size=32
+            )
 
         return jax.vmap(lane)(free, keys)
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -19,6 +17,7 @@ from numpyro.infer.util import transform_fn
 from asvi.errors import ModelError
 from asvi.families import Family, WholeFamily
 from asvi.families.noise import noise_shape, stand_in, standard
+from asvi.fitting.compiling import Ahead, compiler_options
 from asvi.fitting.data import split
 from asvi.guide import AutoASVI, autoguide
 from asvi.objective import ELBO, score_part, trace_of
@@ -200,22 +199,44 @@ class Problem:
         """One draw's ELBO; the data's log density weighs ``temperature``."""
         return self._draw(flat, key, arrays, temperature, score_share)[0]
 
-    def _draw(self, flat, key, arrays, temperature, score_share) -> tuple[jax.Array, Any]:
+    @cached_property
+    def splines(self) -> dict[str, str]:
+        """Parameters that hold splines, by the names of their sites."""
+        guide = self.guide
+        if not isinstance(guide, AutoASVI):
+            return {}
+        return {
+            site.name: guide.parameter_name(site, "coupling/spline")
+            for site in self.program.latent
+            if "coupling/spline" in guide._declared[site.address]
+        }
+
+    def elbo_and_noise(
+        self, flat: jax.Array, key: jax.Array, arrays: list[Any]
+    ) -> tuple[jax.Array, dict[str, jax.Array]]:
+        """One draw's ELBO, and the noise that entered the splines, by site."""
+        elbo, _scores, latent = self._draw(flat, key, arrays, 1.0, None)
+        sites = {name: latent[name] for name in self.splines if latent}
+        return elbo, {
+            n: s["fn"].unit_noise(s["value"], s["intermediates"]) for n, s in sites.items()
+        }
+
+    def _draw(self, flat, key, arrays, temperature, score_share) -> tuple[jax.Array, Any, Any]:
         args, kwargs = self.arguments(arrays)
         share = score_share if self.has_path else None
         weights = dict.fromkeys(sorted(self.observed), temperature)
         drawn = self._objective.draw(
             key, self.params(flat), share, self.model, self.guide, args, kwargs, weights
         )
-        return sum(drawn.terms.values(), jnp.zeros(())), drawn.scores
+        return sum(drawn.terms.values(), jnp.zeros(())), drawn.scores, drawn.latent
 
     def has_scores(self, arrays: list[Any]) -> bool:
         """Whether gradients of some site come by the score function, and want more draws."""
         flat = jax.ShapeDtypeStruct((self.size,), self.dtype)
         draw = jax.eval_shape(
-            lambda flat, key: self._draw(flat, key, arrays, 1.0, None), flat, jax.random.key(0)
+            lambda flat, key: self._draw(flat, key, arrays, 1.0, None)[1], flat, jax.random.key(0)
         )
-        return bool(draw[1])
+        return bool(draw)
 
     def loss(
         self,
@@ -227,7 +248,7 @@ class Problem:
     ) -> jax.Array:
         """Negative mean ELBO over ``keys``, with its gradient also through discrete draws."""
         elbos, scores = jax.vmap(
-            lambda key: self._draw(flat, key, arrays, temperature, score_share)
+            lambda key: self._draw(flat, key, arrays, temperature, score_share)[:2]
         )(keys)
         return -jnp.mean(elbos) - score_part(scores)
 
@@ -245,59 +266,13 @@ class Problem:
     def jit(self, name: Any, make: Callable[[], Callable]) -> Callable:
         """A compiled function of this problem, made once."""
         if name not in self.compiled:
-            self.compiled[name] = jax.jit(make(), compiler_options=_options())
+            self.compiled[name] = jax.jit(make(), compiler_options=compiler_options())
         return self.compiled[name]
 
     def compile_ahead(self, name: Any, make: Callable[[], Callable], *inputs: Any) -> None:
         """Begin to compile, beside what else goes on, for inputs of these shapes."""
         if name not in self.compiled:
-            self.compiled[name] = _Ahead(jax.jit(make(), compiler_options=_options()), inputs)
-
-
-class _Ahead:
-    """A function that is being compiled; called, it waits for that.
-
-    The model is traced at once: NumPyro's handlers are one stack for all threads. Only the
-    compiler works beside.
-    """
-
-    _pool = ThreadPoolExecutor(1, "compile")
-
-    def __init__(self, jitted: Any, inputs: tuple):
-        self.jitted = jitted
-        self.compiled = self._pool.submit(jitted.lower(*inputs).compile)
-
-    def __call__(self, *inputs: Any) -> Any:
-        try:
-            return self.compiled.result()(*inputs)
-        except TypeError:  # other types than those foreseen
-            return self.jitted(*inputs)
-
-    def _cache_size(self) -> int:
-        """Programs that were compiled besides the one foreseen."""
-        return self.jitted._cache_size()
-
-
-def _options() -> dict[str, Any] | None:
-    """On CPUs the compiler's last level of optimising costs a third more time and gains nothing.
-
-    Nor do its newer ways to fuse operations.
-    """
-    if jax.default_backend() != "cpu":
-        return None
-    known = {"xla_backend_optimization_level": 1, "xla_cpu_use_fusion_emitters": False}
-    asked = os.environ.get("XLA_FLAGS", "")  # what a user sets is not overruled
-    return {n: value for n, value in known.items() if n not in asked and _has_option(n, value)}
-
-
-@cache
-def _has_option(name: str, value: Any) -> bool:
-    """Whether this version of the compiler knows an option; they come and go."""
-    try:
-        jax.jit(lambda: 0, compiler_options={name: value})()
-    except jax.errors.JaxRuntimeError:
-        return False
-    return True
+            self.compiled[name] = Ahead(jax.jit(make(), compiler_options=compiler_options()), inputs)
 
 
 _KEPT: OrderedDict[Any, Problem] = OrderedDict()

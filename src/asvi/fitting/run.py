@@ -14,6 +14,7 @@ import numpy as np
 from asvi.errors import AsviError
 from asvi.fitting import checkpoint as checkpoints
 from asvi.fitting.lanes import evaluate
+from asvi.fitting.marginals import lead_through_quantiles
 from asvi.fitting.plan import Plan, State
 from asvi.fitting.problem import Problem
 from asvi.fitting.progress import Line
@@ -94,8 +95,13 @@ def _conclude(
         ).ravel()
         judged[name] = (draws, flat)
     best = max(judged, key=lambda name: _mean(judged[name][0]))
+    flat, marginals = judged[best][1], {}
+    if not message:  # who interrupted wants it now
+        flat, marginals = lead_through_quantiles(
+            problem, flat, arrays, jax.random.fold_in(judge_key, 1), plan
+        )
     # The winner is judged again with draws that did not choose it, as many as the error asks for.
-    rows = jnp.broadcast_to(judged[best][1], (plan.lanes, problem.size))
+    rows = jnp.broadcast_to(flat, (plan.lanes, problem.size))
     fresh = np.empty(0)
     for i in range(JUDGEMENTS):
         draws = evaluate(
@@ -115,7 +121,7 @@ def _conclude(
         elbo=_mean(fresh),
         elbo_se=float(fresh.std(ddof=1) / np.sqrt(len(fresh))),
         losses=np.array(state.losses),
-        params=problem.found_params(judged[best][1]),
+        params=problem.found_params(flat),
         converged=converged,
         message=message,
         steps=state.chunks * plan.chunk,
@@ -129,6 +135,7 @@ def _conclude(
             "start": state.kinds[0],
             "gains": list(state.gains),
             "coupling_gain": state.coupling_gain,
+            "marginals": marginals,
             "chunk": plan.chunk,
             "lanes": plan.lanes,
             "lanes_after_race": plan.lanes_after_race(),

@@ -244,7 +244,9 @@ def _choose_gradient(plan: Plan, state: State, square: np.ndarray) -> None:
 
 def _length(plan: Plan, state: State) -> int:
     """Chunks in this cycle."""
-    return plan.first_cycle * 2**state.cycle // (2 if state.more_draws > 1 else 1)
+    if state.more_draws > 1:  # cost is in draws: these cycles are as long as the one before
+        return plan.first_cycle * 2
+    return plan.first_cycle * 2**state.cycle
 
 
 def _set_rate(plan: Plan, state: State) -> None:

@@ -1,0 +1,58 @@
+"""Takes a function; gives it compiled: ahead of its first call, with options that suit the machine."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any
+
+import jax
+
+__all__ = ["Ahead", "compiler_options"]
+
+
+class Ahead:
+    """A function that is being compiled; called, it waits for that.
+
+    The model is traced at once: NumPyro's handlers are one stack for all threads. Only the
+    compiler works beside.
+    """
+
+    _pool = ThreadPoolExecutor(1, "compile")
+
+    def __init__(self, jitted: Any, inputs: tuple):
+        self.jitted = jitted
+        self.compiled = self._pool.submit(jitted.lower(*inputs).compile)
+
+    def __call__(self, *inputs: Any) -> Any:
+        try:
+            return self.compiled.result()(*inputs)
+        except TypeError:  # other types than those foreseen
+            return self.jitted(*inputs)
+
+    def _cache_size(self) -> int:
+        """Programs that were compiled besides the one foreseen."""
+        return self.jitted._cache_size()
+
+
+def compiler_options() -> dict[str, Any] | None:
+    """On CPUs the compiler's last level of optimising costs a third more time and gains nothing.
+
+    Nor do its newer ways to fuse operations.
+    """
+    if jax.default_backend() != "cpu":
+        return None
+    known = {"xla_backend_optimization_level": 1, "xla_cpu_use_fusion_emitters": False}
+    asked = os.environ.get("XLA_FLAGS", "")  # what a user sets is not overruled
+    return {n: value for n, value in known.items() if n not in asked and _has_option(n, value)}
+
+
+@cache
+def _has_option(name: str, value: Any) -> bool:
+    """Whether this version of the compiler knows an option; they come and go."""
+    try:
+        jax.jit(lambda: 0, compiler_options={name: value})()
+    except jax.errors.JaxRuntimeError:
+        return False
+    return True

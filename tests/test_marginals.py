@@ -1,0 +1,109 @@
+"""Splines led through weighted quantiles: tails that the ELBO does not feel, and what is left alone."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+import asvi
+from asvi.families.spline import KNOTS, bend
+from asvi.fitting import marginals
+from asvi.fitting.marginals import lead_through_quantiles, quantile_map
+from asvi.fitting.plan import Plan
+from asvi.fitting.problem import Problem
+
+
+def heavy(y=None):
+    """A posterior that is its prior, with tails that a Gaussian start leaves out."""
+    a = numpyro.sample("a", dist.Normal(0.0, 1.0))
+    numpyro.factor("tail", dist.StudentT(4.0).log_prob(a) - dist.Normal(0.0, 1.0).log_prob(a))
+    numpyro.sample("y", dist.Normal(0.0, 1.0), obs=y)
+
+
+def at_start(model, *args):
+    problem = Problem(model, asvi.families.Coupled(), args, {})
+    arrays = [jnp.asarray(a) for a in args]
+    return problem, arrays, problem.initial(jax.random.key(0), arrays)
+
+
+def spread(problem, arrays, flat, name="a"):
+    draws = asvi.posterior.Posterior(problem, problem.params(flat), arrays)
+    return float(np.std(draws.sample(jax.random.key(3), (40_000,))[name]))
+
+
+def test_a_tail_that_was_left_out_is_taken_in():
+    problem, arrays, flat = at_start(heavy, 0.0)
+    wide = Plan(tolerance=1.0)
+    led, told = lead_through_quantiles(problem, flat, arrays, jax.random.key(1), wide)
+    assert told["refused"] == []
+    assert len(told["gains"]) == 2
+    before, after = spread(problem, arrays, flat), spread(problem, arrays, led)
+    assert abs(before - 1.0) < 0.02
+    assert after > 1.15  # of the target: 1.41; beyond the knots there is nothing to lead
+
+
+def test_what_costs_more_than_the_tolerance_is_not_kept(monkeypatch):
+    problem, arrays, flat = at_start(heavy, 0.0)
+    monkeypatch.setattr(marginals, "quantile_map", lambda z, w: 0.1 * KNOTS[1:-1])
+    kept, told = lead_through_quantiles(problem, flat, arrays, jax.random.key(1), Plan())
+    assert told["gains"] == []
+    assert len(told["refused"]) == 2  # all the way, and half of it
+    assert max(told["refused"]) < -0.01
+    np.testing.assert_array_equal(kept, flat)
+
+
+def test_equal_weights_change_nothing():
+    z = np.random.default_rng(0).normal(size=5_000)
+    np.testing.assert_allclose(quantile_map(z, np.full(5_000, 1 / 5_000)), KNOTS[1:-1], atol=1e-9)
+
+
+@pytest.mark.parametrize("far", [-30.0, 30.0])
+def test_knots_stay_in_order_whatever_the_weights(far):
+    z = np.random.default_rng(0).normal(size=5_000)
+    weights = np.exp(far * z - np.max(far * z))
+    to = quantile_map(z, weights / weights.sum())
+    assert (np.diff(np.concatenate([KNOTS[:1], to, KNOTS[-1:]])) > 0.01).all()
+    led = marginals._led(np.zeros(2 * len(KNOTS) - 3, np.float32), to)
+    bent = bend(jnp.linspace(-5, 5, 101), jnp.broadcast_to(led, (101, len(led))))[0]
+    assert (np.diff(bent) > 0).all()
+
+
+def test_a_spline_after_a_map_goes_where_both_take_it():
+    old = 0.5 * np.random.default_rng(1).normal(size=2 * len(KNOTS) - 3).astype(np.float32)
+    to = 0.8 * KNOTS[1:-1] + 0.1
+    led = marginals._led(old, to)
+    wide = jnp.broadcast_to(led, (len(to), len(led)))
+    expected = bend(jnp.asarray(to), jnp.broadcast_to(old, (len(to), len(old))))[0]
+    np.testing.assert_allclose(bend(jnp.asarray(KNOTS[1:-1]), wide)[0], expected, atol=1e-3)
+
+
+def test_no_single_draw_has_a_say():
+    log_ratios = np.zeros(10_000)
+    log_ratios[17] = 30.0
+    assert marginals._weights(log_ratios).max() < 1e-2
+    assert abs(marginals._weights(log_ratios).sum() - 1) < 1e-9
+
+
+def test_models_without_exact_weights_are_left_alone():
+    def mixed(y):
+        a = numpyro.sample("a", dist.Normal(0.0, 1.0))
+        k = numpyro.sample("k", dist.Bernoulli(0.5))
+        numpyro.sample("y", dist.Normal(a + k, 1.0), obs=y)
+
+    def parts(y):
+        a = numpyro.sample("a", dist.Normal(0.0, 1.0))
+        with numpyro.plate("point", 10, subsample_size=5) as i:
+            numpyro.sample("y", dist.Normal(a, 1.0), obs=y[i])
+
+    for model, data in ((mixed, 0.5), (parts, jnp.arange(10.0))):
+        problem, arrays, flat = at_start(model, data)
+        kept, told = lead_through_quantiles(problem, flat, arrays, jax.random.key(1), Plan())
+        assert kept is flat
+        assert told == {}
+
+
+def test_a_fit_says_what_it_did():
+    result = asvi.fit(heavy, 0.0, progress=False, steps=2000)
+    assert len(result.info["marginals"]["gains"]) == 2
