@@ -1,4 +1,4 @@
-"""Splines led through weighted quantiles: tails that the ELBO does not feel, and what is left alone."""
+"""Splines led through weighted quantiles: tails the ELBO does not feel, and what is left alone."""
 
 import jax
 import jax.numpy as jnp

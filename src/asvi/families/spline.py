@@ -75,7 +75,6 @@ def _at(x: jax.Array, edges: jax.Array, weights: jax.Array) -> tuple[jax.Array, 
     return found[0], steady[0], found[2], *steady[1:]
 
 
-
 def bend(z: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Numbers z (...), under weights (..., WEIGHTS), and the logarithm of the slope there.
 

@@ -1,4 +1,4 @@
-"""Takes a function; gives it compiled: ahead of its first call, with options that suit the machine."""
+"""Takes a function; gives it compiled, ahead of its first call, with options for the machine."""
 
 from __future__ import annotations
 

@@ -16,7 +16,16 @@ import optax
 
 from asvi.fitting.problem import Problem
 
-__all__ = ["ADAM", "Lanes", "Settings", "advance", "advance_soon", "evaluate", "evaluate_with_noise", "new_lanes"]
+__all__ = [
+    "ADAM",
+    "Lanes",
+    "Settings",
+    "advance",
+    "advance_soon",
+    "evaluate",
+    "evaluate_with_noise",
+    "new_lanes",
+]
 
 #: One object, so that programs compiled for it are found again.
 ADAM = optax.chain(optax.scale_by_adam(), optax.scale(-1.0))

@@ -272,7 +272,9 @@ class Problem:
     def compile_ahead(self, name: Any, make: Callable[[], Callable], *inputs: Any) -> None:
         """Begin to compile, beside what else goes on, for inputs of these shapes."""
         if name not in self.compiled:
-            self.compiled[name] = Ahead(jax.jit(make(), compiler_options=compiler_options()), inputs)
+            self.compiled[name] = Ahead(
+                jax.jit(make(), compiler_options=compiler_options()), inputs
+            )
 
 
 _KEPT: OrderedDict[Any, Problem] = OrderedDict()
