@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ import pytest
 from numpyro.infer import MCMC, NUTS
 
 import asvi
+from asvi.diagnose import _verdict
 from asvi.errors import AsviError, ModelError, SiteError
 from asvi.files import read_file, write_file
 from asvi.fitting import checkpoint, schedule
@@ -471,3 +473,28 @@ def test_nan_in_the_data_and_no_latent_site():
 def test_settings_out_of_range(settings, message):
     with pytest.raises(AsviError, match=message):
         asvi.fit(normal_model, Y, progress=False, **settings)
+
+
+@pytest.mark.parametrize(
+    ("effective", "shift", "verdict"),
+    [
+        (3400.0, 0.02, "usable with resampling"),
+        (1500.0, 0.02, "not trustworthy"),
+        (3400.0, 0.4, "not trustworthy"),
+    ],
+)
+def test_a_rare_heavy_weight_among_many_even_ones_is_no_verdict(effective, shift, verdict):
+    numbers = {
+        "k_hat": 1.1,
+        "k_hat_by_site": {"a": 1.1},
+        "draws": 4000,
+        "effective_draws": effective,
+        "shift": {"a": shift},
+        "elbo": -1.0,
+        "evidence_gain": 0.03,
+        "converged": True,
+        "skipped": 0.0,
+        "discrete": False,
+    }
+    run = SimpleNamespace(info={"gains": [0.1, 0.001]}, message="")
+    assert _verdict(numbers, run)[0] == verdict

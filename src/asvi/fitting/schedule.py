@@ -17,7 +17,8 @@ checkpoint can hold it and go on to the same result.
    one path gradients; the one of smaller variance stays. In a cycle the learning rate falls to
    nothing along a cosine; each cycle is twice as long as the one before and begins at a lower rate.
    From the third one on, where gradients are nothing but noise and the run began at the Gaussian, a
-   step of a small model has four times the draws instead, which cost less than as many steps.
+   step of a small model has four times the draws instead, which cost less than as many steps, and
+   cycles grow no longer.
 4. *Stop*, when a cycle gained less than the tolerance, or than twice its Monte Carlo error, over
    the best before, measured on the same draws; or little more, and the next one would, if gains go
    on falling as they did. The best end of a cycle is kept.
