@@ -6,10 +6,11 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from numpyro.contrib.control_flow import cond
 
 import asvi
 from asvi.families.spline import KNOTS, bend
-from asvi.fitting import marginals
+from asvi.fitting import marginals, run
 from asvi.fitting.marginals import lead_through_quantiles, quantile_map
 from asvi.fitting.plan import Plan
 from asvi.fitting.problem import Problem
@@ -107,3 +108,35 @@ def test_models_without_exact_weights_are_left_alone():
 def test_a_fit_says_what_it_did():
     result = asvi.fit(heavy, 0.0, progress=False, steps=2000)
     assert len(result.info["marginals"]["gains"]) == 2
+
+
+def test_sites_in_branches_are_left_alone():
+    def model(flag, y):
+        a = numpyro.sample("a", dist.Normal(0.0, 1.0))
+        b = cond(
+            flag > 0,
+            lambda a: numpyro.sample("b", dist.Normal(a, 1.0)),
+            lambda a: numpyro.sample("b", dist.Normal(-a, 2.0)),
+            a,
+        )
+        numpyro.sample("y", dist.Normal(b, 0.5), obs=y)
+
+    problem, arrays, flat = at_start(model, jnp.array(1.0), jnp.array(0.7))
+    assert set(problem.splines) == {"a", "b"}
+    led, told = lead_through_quantiles(
+        problem, flat, arrays, jax.random.key(1), Plan(tolerance=9.0)
+    )
+    assert len(told["gains"]) == 2
+    before, after = problem.params(flat), problem.params(led)
+    changed = {n for n in before if not np.array_equal(before[n], after[n])}
+    assert changed == {problem.splines["a"]}
+
+
+def test_an_interrupt_at_the_last_step_loses_nothing(monkeypatch):
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "lead_through_quantiles", stopped)
+    result = asvi.fit(heavy, 0.0, progress=False, steps=500)
+    assert np.isfinite(result.elbo)
+    assert "interrupted" in result.message

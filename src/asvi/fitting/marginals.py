@@ -70,20 +70,21 @@ def _tried(
     )
     before = np.array([elbos for elbos, _ in found], float)
     fine = np.isfinite(before).ravel()
-    if not fine.any():
+    if not fine.any() or not found[0][1]:
         return
     weights = _weights(before.ravel()[fine])
     maps = {}
-    for site in problem.splines:
+    for site in found[0][1]:
         noise = np.array([z[site] for _, z in found], float).reshape(fine.size, -1)[fine]
         maps[site] = np.array([quantile_map(z, weights) for z in noise.T])
     params = problem.found_params(flat)
     few = max(1, calls // 4)
     for share in (1.0, 0.5):  # half of the way costs a quarter
         new = dict(params)
-        for site, name in problem.splines.items():
+        for site, where_to in maps.items():
+            name = problem.splines[site]
             old = np.asarray(params[name])
-            to = share * maps[site] + (1 - share) * KNOTS[1:-1]
+            to = share * where_to + (1 - share) * KNOTS[1:-1]
             rows_of = zip(old.reshape(-1, old.shape[-1]), to, strict=True)
             led = np.reshape([_led(spline, where) for spline, where in rows_of], old.shape)
             new[name] = jnp.asarray(led, old.dtype)

@@ -16,6 +16,7 @@ from numpyro.infer.util import transform_fn
 
 from asvi.errors import ModelError
 from asvi.families import Family, WholeFamily
+from asvi.families.moved import MovedNoise
 from asvi.families.noise import noise_shape, stand_in, standard
 from asvi.fitting.compiling import Ahead, compiler_options
 from asvi.fitting.data import split
@@ -214,11 +215,16 @@ class Problem:
     def elbo_and_noise(
         self, flat: jax.Array, key: jax.Array, arrays: list[Any]
     ) -> tuple[jax.Array, dict[str, jax.Array]]:
-        """One draw's ELBO, and the noise that entered the splines, by site."""
+        """One draw's ELBO, and the noise that entered the splines, by site.
+
+        Sites in branches, or under a mask, are left out: what they drew from is not to be seen.
+        """
         elbo, _scores, latent = self._draw(flat, key, arrays, 1.0, None)
-        sites = {name: latent[name] for name in self.splines if latent}
+        sites = {name: (latent or {}).get(name) for name in self.splines}
         return elbo, {
-            n: s["fn"].unit_noise(s["value"], s["intermediates"]) for n, s in sites.items()
+            name: site["fn"].unit_noise(site["value"], site["intermediates"])
+            for name, site in sites.items()
+            if site is not None and isinstance(site["fn"], MovedNoise)
         }
 
     def _draw(self, flat, key, arrays, temperature, score_share) -> tuple[jax.Array, Any, Any]:

@@ -97,9 +97,12 @@ def _conclude(
     best = max(judged, key=lambda name: _mean(judged[name][0]))
     flat, marginals = judged[best][1], {}
     if not message:  # who interrupted wants it now
-        flat, marginals = lead_through_quantiles(
-            problem, flat, arrays, jax.random.fold_in(judge_key, 1), plan
-        )
+        try:
+            flat, marginals = lead_through_quantiles(
+                problem, flat, arrays, jax.random.fold_in(judge_key, 1), plan
+            )
+        except KeyboardInterrupt:
+            message = "interrupted at the last step: this is the best fit so far"
     # The winner is judged again with draws that did not choose it, as many as the error asks for.
     rows = jnp.broadcast_to(flat, (plan.lanes, problem.size))
     fresh = np.empty(0)
