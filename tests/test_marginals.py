@@ -11,6 +11,7 @@ from numpyro.contrib.control_flow import cond
 import asvi
 from asvi.families.spline import KNOTS, bend
 from asvi.fitting import marginals, run
+from asvi.fitting.lanes import evaluate_with_noise
 from asvi.fitting.marginals import lead_through_quantiles, quantile_map
 from asvi.fitting.plan import Plan
 from asvi.fitting.problem import Problem
@@ -108,6 +109,21 @@ def test_models_without_exact_weights_are_left_alone():
 def test_a_fit_says_what_it_did():
     result = asvi.fit(heavy, 0.0, progress=False, steps=2000)
     assert len(result.info["marginals"]["gains"]) == 2
+
+
+def test_a_round_has_no_more_draws_than_the_run_had(monkeypatch):
+    drawn = []
+
+    def counted(problem, rows, arrays, key, draws):
+        drawn.append(len(rows) * draws)
+        return evaluate_with_noise(problem, rows, arrays, key, draws=draws)
+
+    monkeypatch.setattr(marginals, "evaluate_with_noise", counted)
+    result = asvi.fit(heavy, 0.0, progress=False, steps=1250)
+    rounds = len(result.info["marginals"]["gains"])
+    assert rounds > 0
+    assert 0.9 * 1250 * 16 < sum(drawn) / rounds <= 1250 * 16
+    assert asvi.fit(heavy, 0.0, progress=False, steps=500).info["marginals"] == {}
 
 
 def test_sites_in_branches_are_left_alone():

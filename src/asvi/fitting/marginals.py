@@ -12,7 +12,8 @@ noise's quantiles to the posterior's,
 with the distribution functions of :math:`z_j` over draws with and without their weights, at the
 knots. Both use the same draws: an exact guide is left as it is. Weights are cut at a multiple of
 their median, so that no single draw has a say. Where all the way costs more ELBO than the
-tolerance, half of it is tried, and where that does, nothing is changed.
+tolerance, half of it is tried, and where that does, nothing is changed. A round has no more draws
+than the whole run had, and runs that had few go without.
 """
 
 from __future__ import annotations
@@ -32,23 +33,27 @@ from asvi.fitting.problem import Problem
 __all__ = ["lead_through_quantiles", "quantile_map"]
 
 ROUNDS = 2  # the second has draws in tails that the first has opened
-DRAWS = 65_536
+MOST, LEAST = 65_536, 16_384  # draws of a round
 LARGEST = 20.0  # weights, in multiples of their median
 FEW = 8  # draws beyond a knot: it stays
 CLOSEST = 0.02
 
 
 def lead_through_quantiles(
-    problem: Problem, flat: jax.Array, arrays: list, key: jax.Array, plan: Plan
+    problem: Problem, flat: jax.Array, arrays: list, key: jax.Array, plan: Plan, most: int = MOST
 ) -> tuple[jax.Array, dict[str, Any]]:
-    """The vector (parameters,) that is kept, and what was measured; nothing without splines."""
+    """The vector (parameters,) that is kept, and what was measured; nothing without splines.
+
+    ``most`` bounds the draws of each round.
+    """
     sampled = any(p.size != p.subsample_size for s in problem.program.sites for p in s.plates)
-    if not problem.splines or problem.may_have_scores or sampled:
-        return flat, {}  # the last two: a draw's ELBO is no log ratio
+    if not problem.splines or problem.may_have_scores or sampled or most < LEAST:
+        return flat, {}  # with scores or subsamples a draw's ELBO is no log ratio
+    calls = max(1, min(most, MOST) // (plan.lanes * plan.judge_draws))
     told: dict[str, list[float]] = {"gains": [], "refused": []}
     for i in range(ROUNDS):
         least = -plan.tolerance - sum(told["gains"])
-        for new, gain in _tried(problem, flat, arrays, jax.random.fold_in(key, i), plan):
+        for new, gain in _tried(problem, flat, arrays, jax.random.fold_in(key, i), plan, calls):
             told["gains" if gain > least else "refused"].append(gain)
             if gain > least:
                 flat = new
@@ -59,10 +64,9 @@ def lead_through_quantiles(
 
 
 def _tried(
-    problem: Problem, flat: jax.Array, arrays: list, key: jax.Array, plan: Plan
+    problem: Problem, flat: jax.Array, arrays: list, key: jax.Array, plan: Plan, calls: int
 ) -> Iterator[tuple[jax.Array, float]]:
     """Vectors led all the way and half of it, and the ELBO that each gains, on the same draws."""
-    calls = max(1, DRAWS // (plan.lanes * plan.judge_draws))
     keys = [jax.random.fold_in(key, i) for i in range(calls)]
     rows = jnp.broadcast_to(flat, (plan.lanes, flat.size))
     found = jax.device_get(

@@ -98,8 +98,9 @@ def _conclude(
     flat, marginals = judged[best][1], {}
     if not message:  # who interrupted wants it now
         try:
+            had = state.chunks * plan.chunk * plan.lanes * plan.draws  # at least
             flat, marginals = lead_through_quantiles(
-                problem, flat, arrays, jax.random.fold_in(judge_key, 1), plan
+                problem, flat, arrays, jax.random.fold_in(judge_key, 1), plan, had
             )
         except KeyboardInterrupt:
             message = "interrupted at the last step: this is the best fit so far"
