@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from asvi import hoisting
+from asvi.windows import look_back
 
 
 def walk(x, inputs):
@@ -176,3 +177,54 @@ def test_effects_stay_in_their_step_and_carries_that_no_step_changes_are_kept():
     jax.effects_barrier()
     assert (float(x), float(fixed), xs.tolist()) == (8.0, 2.0, [0.0, 2.0, 4.0, 6.0])
     assert seen == [0.0, 1.0, 2.0, 3.0]
+
+
+def looking_back(state, inputs):
+    """Two numbers hear the last steps' noise, and what that had become, by weights of the step."""
+    (x, memory), (key, (drift, weights)) = state, inputs
+    noise = jax.random.normal(key, (2,))
+    moved = noise + look_back(weights, memory["noise"])
+    shift = look_back(weights[:, :2], memory["moved"])  # one step back alone
+    x = 0.9 * x + jnp.sum((moved + shift) * drift)
+    return (x, {"moved": moved, "noise": noise}), (x, moved)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("window", [1, 3, 6, 9])
+@pytest.mark.parametrize("first", [np.zeros((9, 2), np.float32), ROWS])
+def test_looking_back_is_the_same_for_all_steps_at_once(first, window, reverse):
+    keys, drifts = jax.random.split(jax.random.key(1), 7), jnp.linspace(0.1, 1.0, 7)
+    weights = 0.3 * jax.random.normal(jax.random.key(2), (7, 2, 2 * window))
+    registers = {"moved": first[:window], "noise": -first[:window]}
+
+    def by_hand(state, step):
+        (carry, now), ys = looking_back(state, step)
+        pushed = jax.tree.map(lambda n, r: jnp.concatenate([n[None], r[:-1]]), now, state[1])
+        return (carry, pushed), ys
+
+    def ours(weights):
+        xs = (drifts, weights)
+        return hoisting.scan(looking_back, 0.5, keys, xs, registers=registers, reverse=reverse)
+
+    def stock(weights):
+        state = (jnp.asarray(0.5), jax.tree.map(jnp.asarray, registers))
+        (carry, _), ys = jax.lax.scan(by_hand, state, (keys, (drifts, weights)), reverse=reverse)
+        return carry, ys
+
+    for a, b in zip(*map(jax.tree.leaves, (ours(weights), stock(weights))), strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-6)
+    grads = [jax.grad(lambda w, f=f: f(w)[0])(weights) for f in (ours, stock)]
+    np.testing.assert_allclose(*grads, rtol=2e-4, atol=1e-6)
+
+
+def test_windows_that_span_the_scan_are_not_written_down():
+    keys, xs = jax.random.split(jax.random.key(0), 7), (jnp.ones(7), jnp.ones((7, 2, 12)))
+    nothing = np.zeros((6, 2), np.float32)
+
+    def run(keys):
+        registers = {"moved": nothing[:1], "noise": nothing}
+        return hoisting.scan(looking_back, 0.5, keys, xs, registers=registers)[0]
+
+    compiled = jax.jit(run).lower(keys).compile().as_text()
+    assert "7,6,2]" not in compiled  # steps, window, numbers
+    assert "7,12]" not in compiled.replace("7,2,12]", "")

@@ -11,7 +11,8 @@ Of a random walk the draws are made at once and the loop is a multiply-add. Of a
 are all given nothing is left to wait for: its density takes one batched pass.
 
 *Registers* are carries of another form: what the last W steps gave, newest first. Where they do
-not wait for the loop they are built by shifting.
+not wait for the loop they are built by shifting, and products with them are one for all steps
+(:mod:`asvi.windows`).
 
 >>> import jax, jax.numpy as jnp
 >>> def step(x, inputs):
@@ -36,6 +37,7 @@ from jax import lax
 from jax.extend.core import ClosedJaxpr, Var, jaxpr_as_fun
 
 from asvi.settling import made_by, settle
+from asvi.windows import is_look_back, look_back_everywhere, pays, windows
 
 __all__ = ["scan"]
 
@@ -100,6 +102,7 @@ class _Run:
         self.stacked: dict[Any, Any] = dict(
             zip(self.jaxpr.invars[len(states) :], inputs, strict=True)
         )
+        self.made: dict[Any, tuple[Any, Any]] = {}  # by settled register: its start, what steps add
 
     def results(self) -> tuple[list[Any], list[Any]]:
         """The last carry and the results of all steps."""
@@ -114,6 +117,8 @@ class _Run:
                 made = self._sequence(jaxpr.outvars[i])
                 last[i] = made[0 if self.reverse else -1]
                 self.stacked[jaxpr.invars[i]] = self._before(i, made)
+                if i >= self.carried:
+                    self.made[jaxpr.invars[i]] = (self.states[i], made)
         last |= self._run_loop()
         found = [self._sequence(var) for var in jaxpr.outvars[len(self.states) :]]
         return [last[i] for i in range(self.carried)], found
@@ -149,6 +154,38 @@ class _Run:
             self.once |= dict(zip(gives, values, strict=True))
 
     def _run_batch(self, eqns: list[Any]) -> None:
+        products: list[Any] = []
+        later: set[Any] = set()  # variables that wait for them
+        after: list[Any] = []
+        for eqn in eqns:
+            if any(isinstance(v, Var) and v in later for v in eqn.invars):
+                after.append(eqn)
+            elif self._is_product(eqn):
+                products.append(eqn)
+            else:
+                continue
+            later.update(eqn.outvars)
+        done = {id(eqn) for eqn in (*products, *after)}
+        self._run_together([eqn for eqn in eqns if id(eqn) not in done])
+        for eqn in products:
+            self.stacked[eqn.outvars[0]] = self._product(eqn)
+        self._run_together(after)
+
+    def _is_product(self, eqn: Any) -> bool:
+        """Whether it looks back on a settled register, and that is cheaper for all steps at once."""
+        if not is_look_back(eqn) or eqn.invars[1] not in self.made:
+            return False
+        weights, register = (v.aval.shape for v in eqn.invars)
+        return pays(weights[-1] // register[-1], self.length)
+
+    def _product(self, eqn: Any) -> jax.Array:
+        weights, (first, made) = self._sequence(eqn.invars[0]), self.made[eqn.invars[1]]
+        if not self.reverse:
+            return look_back_everywhere(weights, first, made)
+        found = look_back_everywhere(jnp.flip(weights, 0), first, jnp.flip(made, 0))
+        return jnp.flip(found, 0)
+
+    def _run_together(self, eqns: list[Any]) -> None:
         gives = self._needed(eqns)
         if not gives:
             return
@@ -206,22 +243,8 @@ class _Run:
             first = first[None]
             return jnp.concatenate([made[1:], first] if self.reverse else [first, made[:-1]])
         if self.reverse:
-            return jnp.flip(_windows(first, jnp.flip(made, 0)), 0)
-        return _windows(first, made)
-
-
-def _windows(first: jax.Array, made: jax.Array) -> jax.Array:
-    """(T, W, ...): the W values before each of T steps, newest first; ``first`` before the first.
-
-    Each row is the one before, shifted by one: the whole is the sequence written over and over
-    into rows that are one shorter than it is. No index is looked up, which has a slow gradient.
-    """
-    window, length = len(first), len(made)
-    row = jnp.concatenate([jnp.flip(first, 0), made])  # value of step t at window + t
-    size = window + length
-    tiled = jnp.broadcast_to(row, (window, *row.shape)).reshape(window * size, *row.shape[1:])
-    rows = tiled[: window * (size - 1)].reshape(window, size - 1, *row.shape[1:])
-    return jnp.moveaxis(rows[:, window - 1 : window - 1 + length], 0, 1)
+            return jnp.flip(windows(first, jnp.flip(made, 0)), 0)
+        return windows(first, made)
 
 
 def _pushed(now: jax.Array, register: jax.Array) -> jax.Array:

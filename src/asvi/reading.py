@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 from numpyro import handlers
 from numpyro.primitives import _PYRO_STACK, apply_stack
@@ -155,9 +156,7 @@ class SurrogateReading(Interpretation):
             plates = [len(self.sites[a].batch_shape) for a in context.aligned]
             heard["aligned"] = _flat([self._noise_of(a) for a in context.aligned], plates)
         if context.window:
-            heard["window"] = jax.tree.map(
-                lambda memory: jnp.ravel(memory[: context.window]), self.frame.memory
-            )
+            heard["window"] = self.frame.memory  # the whole register: see `windows.py`
         return heard
 
     def _window(self, path: tuple[str, ...]) -> tuple[int, tuple[str, ...], int]:
@@ -176,7 +175,7 @@ class SurrogateReading(Interpretation):
 
     def first_memory(self, path: tuple[str, ...]) -> Any:
         window, _sources, numbers = self._window(path)
-        nothing = jnp.zeros((window, numbers))
+        nothing = np.zeros((window, numbers), jnp.result_type(float))
         return Heard(nothing, nothing) if window else ()
 
     def to_remember(self, frame: Frame) -> Any:

@@ -49,10 +49,10 @@ from asvi.families.noise import noise_shape
 from asvi.families.parameters import Parameterization
 from asvi.families.spline import WEIGHTS
 from asvi.program import Program, Site
+from asvi.windows import look_back
 
 __all__ = ["Coupled"]
 
-LISTENS = ("dense", "aligned", "window")
 CROSSED = 6  # numbers whose products and tails are features too, and that have a spline
 MOST_SKEWED = 0.95
 GATED = 64  # numbers of a site that hear each other as loud as globals say
@@ -208,11 +208,11 @@ class Coupled(ConvexUpdate, ContextFamily):
             offset = offset + _applied(bend, bending(cell) if rich else curved(cell.drawn))
             stretch = stretch + _applied(widen, steering(cell) if rich else cell.drawn)
         said, shift = jnp.zeros(()), None
-        for kind in LISTENS:
+        for kind, hear in LISTENS.items():
             if f"coupling/{kind}" in parameters:
-                said = said + _applied(parameters[f"coupling/{kind}"], heard[kind].drawn)
+                said = said + hear(parameters[f"coupling/{kind}"], heard[kind].drawn)
             if f"frame/{kind}" in frame:
-                more = _applied(frame[f"frame/{kind}"], heard[kind].moved)
+                more = hear(frame[f"frame/{kind}"], heard[kind].moved)
                 shift = more if shift is None else shift + more
         loudness, voice = (
             jnp.exp(steered[f"coupling/{n}"]) if f"coupling/{n}" in steered else None
@@ -336,3 +336,6 @@ def _blocks(within: jax.Array | None) -> jax.Array | None:
         return None
     size = within.shape[-1]
     return jnp.reshape(within, (-1, size, size))
+
+
+LISTENS = {"dense": _applied, "aligned": _applied, "window": look_back}

@@ -29,6 +29,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from asvi.families.context import LARGEST_FRAME
 from asvi.fitting.noise_space import NoiseSpace
@@ -81,7 +82,8 @@ def find_gaussian(problem: Problem, arrays: list[Any], params: dict[str, Any]) -
     listening = listeners(space, wiring(problem, space, arrays))
     for double in (True, False):
         try:
-            with jax.enable_x64(True) if double else nullcontext():
+            # Several threads on matrices this small wait for each other, and for the compiler's.
+            with jax.enable_x64(True) if double else nullcontext(), threadpool_limits(1):
                 look, cost = _look(space, arrays, params, double)
                 return _best(look, space.size, listening, cost)
         except (TypeError, ValueError, NotImplementedError):

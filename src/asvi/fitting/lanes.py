@@ -79,9 +79,14 @@ def advance(
     steps: int,
     draws: int,
     optimizer: optax.GradientTransformation = ADAM,
+    score_share: float | None = None,
 ) -> tuple[Lanes, dict[str, jax.Array]]:
-    """``steps`` steps in every lane; gives the lanes and, per step, losses and noise."""
-    name, make = _advancing(problem, len(lanes.free), steps, draws, optimizer)
+    """``steps`` steps in every lane; gives the lanes and, per step, losses and noise.
+
+    With a ``score_share`` of 0 or 1 for all lanes, in place of that in ``settings``, the program
+    has one kind of gradient only, and is smaller.
+    """
+    name, make = _advancing(problem, len(lanes.free), steps, draws, optimizer, score_share)
     return problem.jit(name, make)(lanes, arrays, key, settings)
 
 
@@ -93,9 +98,10 @@ def advance_soon(
     steps: int,
     draws: int,
     optimizer: optax.GradientTransformation = ADAM,
+    score_share: float | None = None,
 ) -> None:
     """Let :func:`advance` be compiled for ``count`` lanes, beside what else goes on."""
-    name, make = _advancing(problem, count, steps, draws, optimizer)
+    name, make = _advancing(problem, count, steps, draws, optimizer, score_share)
     dtype = problem.dtype
     lanes = new_lanes(jnp.zeros((count, problem.size), dtype), optimizer=optimizer)
     settings = Settings(
@@ -113,9 +119,12 @@ def _advancing(
     steps: int,
     draws: int,
     optimizer: optax.GradientTransformation,
+    known: float | None,
 ) -> tuple[Any, Callable]:
     def compiled(lanes: Lanes, arrays: list, key: jax.Array, settings: Settings):
         def loss(free, key, temperature, score_share):
+            if known is not None:  # plain gradients need no path
+                score_share = None if known == 1 else known
             keys = jax.random.split(key, draws)
             return problem.loss(free, keys, arrays, temperature, score_share)
 
@@ -131,7 +140,7 @@ def _advancing(
         temperatures = jnp.linspace(settings.temperature[:, 0], settings.temperature[:, 1], steps)
         return jax.lax.scan(step, lanes, (keys, temperatures))
 
-    return ("advance", count, steps, draws, optimizer), lambda: compiled
+    return ("advance", count, steps, draws, optimizer, known), lambda: compiled
 
 
 def _apply(

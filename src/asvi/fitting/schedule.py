@@ -17,8 +17,8 @@ checkpoint can hold it and go on to the same result.
    one path gradients; the one of smaller variance stays. In a cycle the learning rate falls to
    nothing along a cosine; each cycle is twice as long as the one before and begins at a lower rate.
    From the third one on, where gradients are nothing but noise and the run began at the Gaussian, a
-   step of a small model has four times the draws instead, which cost less than as many steps, and
-   cycles grow no longer.
+   step of a small model has four times the draws instead, in one lane, which cost less than as many
+   steps, and cycles grow no longer.
 4. *Stop*, when a cycle gained less than the tolerance, or than twice its Monte Carlo error, over
    the best before, measured on the same draws; or little more, and the next one would, if gains go
    on falling as they did. The best end of a cycle is kept.
@@ -59,7 +59,8 @@ KINDS = ("prior", "half-way", "gaussian")
 
 def begin(problem: Problem, arrays: list, key: jax.Array, plan: Plan) -> State:
     """Lanes at their starts."""
-    _compile_soon(problem, arrays, plan, plan.lanes_after_race())
+    after_race = plan.lanes_after_race()
+    advance_soon(problem, arrays, after_race, **_program(plan, after_race))
     make = problem.jit(("initial", plan.lanes), lambda: partial(_starts, problem, plan.lanes))
     kinds = [KINDS[i % 2] for i in range(plan.lanes)]
     free = np.array(make(key, arrays))
@@ -82,13 +83,20 @@ def begin(problem: Problem, arrays: list, key: jax.Array, plan: Plan) -> State:
     if found is not None and found.is_near:
         _descend(problem, plan, state, 0, max(plan.gaussian_rates))
     else:
-        _compile_soon(problem, arrays, plan, plan.lanes)
+        advance_soon(problem, arrays, plan.lanes, **_program(plan, plan.lanes))
     return state
 
 
-def _compile_soon(problem: Problem, arrays: list, plan: Plan, lanes: int, more: int = 1) -> None:
-    draws, optimizer = more * plan.draws_of(lanes), plan.optimizer
-    advance_soon(problem, arrays, lanes, steps=plan.chunk, draws=draws, optimizer=optimizer)
+def _program(plan: Plan, lanes: int, more: int = 1, share: float | None = None) -> dict[str, Any]:
+    """What a compiled chunk of steps is made for."""
+    draws = more * plan.draws_of(lanes)
+    optimizer = plan.optimizer
+    return {"steps": plan.chunk, "draws": draws, "optimizer": optimizer, "score_share": share}
+
+
+def _later(plan: Plan, state: State) -> dict[str, Any]:
+    """The same for cycles of more draws: one lane, the gradient that was chosen and no other."""
+    return _program(plan, 1, MORE_DRAWS, state.score_shares[0])
 
 
 def _starts(problem: Problem, count: int, key: jax.Array, arrays: list) -> jax.Array:
@@ -107,16 +115,8 @@ def step_chunk(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state
     chunk_key = jax.random.fold_in(key, state.chunks)
     racing = state.phase in ("explore", "duel")
     settings = _settings(problem, plan, state)
-    lanes, seen = advance(
-        problem,
-        state.lanes,
-        arrays,
-        chunk_key,
-        settings,
-        steps=plan.chunk,
-        draws=state.more_draws * plan.draws_of(len(state.kinds)),
-        optimizer=plan.optimizer,
-    )
+    program = _program(plan, len(state.kinds)) if state.more_draws == 1 else _later(plan, state)
+    lanes, seen = advance(problem, state.lanes, arrays, chunk_key, settings, **program)
     losses = np.asarray(seen["loss"], float)
     state.lanes, state.chunks = lanes, state.chunks + 1
     state.work += 1 if state.more_draws == 1 else 2
@@ -129,7 +129,8 @@ def step_chunk(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state
             _choose(problem, arrays, jax.random.fold_in(key, 10**6 + 1), plan, state)
         return state
     state.losses.append(_finite(losses))
-    state.noise = _finite(seen["noise"])
+    if len(state.kinds) > 1:  # a lane alone does not tell
+        state.noise = _finite(seen["noise"])
     if state.phase == "try gradients":
         _choose_gradient(plan, state, np.asarray(seen["square"], float))
     if state.chunks - state.cycle_begin >= _length(plan, state):
@@ -279,8 +280,10 @@ def _end_cycle(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state
         # Gradients are all noise. In small models draws are cheaper than steps.
         if state.cycle >= 2:
             state.more_draws = MORE_DRAWS
+            _copy(state, [0])
+            state.pools = [0]
         elif gain > FAR:  # seldom followed by one cycle only
-            _compile_soon(problem, arrays, plan, len(state.kinds), MORE_DRAWS)
+            advance_soon(problem, arrays, 1, **_later(plan, state))
     state.lanes = state.lanes._replace(free=jnp.broadcast_to(state.best, state.lanes.free.shape))
     _restart_average(state)
     _set_rate(plan, state)

@@ -93,6 +93,8 @@ class _Wiring(SurrogateReading):
             if name in ("gates", "cell"):
                 continue
             noise = noise.drawn
+            if name == "window":
+                noise = jnp.ravel(noise[: context.window])
             between = index.ndim + 1 - noise.ndim
             wide = noise.reshape(noise.shape[:-1] + (1,) * between + noise.shape[-1:])
             self.frame.extras[f"heard|{address}|{name}"] = jnp.broadcast_to(
