@@ -8,6 +8,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from numpyro import handlers
 from numpyro.contrib.control_flow import cond, scan
 from scipy.optimize import minimize
 
@@ -123,6 +124,18 @@ def test_the_density_of_a_draw_is_found_again_from_its_values(name, float64):
     np.testing.assert_allclose(density, density_again, rtol=1e-9)
     for site, value in values.items():
         np.testing.assert_array_equal(value, again[site])
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_a_mask_around_the_guide_changes_no_draw(name, float64):
+    """As `Predictive` puts around guides: what others hear must be the noise under the mask."""
+    model, args = MODELS[name]
+    guide, params = guide_with_random_weights(model, args, Coupled())
+    values, _density = draw(guide, params, args)
+    masked, density = draw(handlers.mask(guide, mask=False), params, args)
+    assert density == 0.0
+    for site, value in values.items():
+        np.testing.assert_allclose(value, masked[site], rtol=1e-9)
 
 
 @pytest.mark.parametrize("gated", [False, True])

@@ -103,6 +103,7 @@ class SurrogateReading(Interpretation):
             msg["fn"] = family.update_in(msg["fn"], parameters, site, heard)
         else:
             msg["fn"] = family.update(msg["fn"], parameters, site)
+        msg["_drawn_from"] = msg["fn"]  # handlers outside may wrap it: `Predictive` masks guides
         _keep_plate_scale_only(msg)
         if msg["value"] is None and not msg["fn"].has_rsample:
             _draw_without_gradient(msg)
@@ -124,7 +125,7 @@ class SurrogateReading(Interpretation):
     def _residual(self, address: str, msg: dict[str, Any]) -> Heard:
         """The noise of a site, standardised; shape batch + unconstrained event."""
         del address
-        return residual(msg["fn"], msg["value"], msg["intermediates"])
+        return residual(msg["_drawn_from"], msg["value"], msg["intermediates"])
 
     def _speak(self, address: str, noise: Heard) -> None:
         # Bodies of scans hand what they met to the frame outside, stacked; branches do not.
