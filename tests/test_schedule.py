@@ -7,11 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import optax
 import pytest
 
-from asvi.families import ConvexUpdate
-from asvi.fitting import schedule
-from asvi.fitting.lanes import new_lanes
+from asvi.families import ConvexUpdate, Coupled
+from asvi.fitting import gaussian_start, schedule
+from asvi.fitting.lanes import ADAM, new_lanes
 from asvi.fitting.plan import Plan, State
 from asvi.fitting.problem import problem_for
 
@@ -56,6 +57,55 @@ def test_where_gradients_are_noise_later_cycles_have_more_draws(noisy, monkeypat
         state = schedule.step_chunk(problem, arrays, jax.random.key(1), plan, state)
     # Near the posterior from the start: no race. Cycles of 1 and 2 chunks; then those of more draws
     # count twice.
-    assert asked == [2] * 3 + ([8] * 5 if noisy else [2] * 10)
+    # They have one lane in place of two: all draws are its own.
+    assert asked == [2] * 3 + ([16] * 5 if noisy else [2] * 10)
+    assert len(state.kinds) == (1 if noisy else 2)
     assert state.work == 13
     assert state.chunks == len(asked)
+
+
+def test_large_models_near_the_posterior_compile_one_program(monkeypatch):
+    monkeypatch.setattr(schedule, "LARGE", 0)
+    monkeypatch.setattr(schedule, "is_enough", lambda *_: False)
+    plan = Plan(lanes=4, chunk=10, first_cycle=1, max_steps=120)
+    problem, arrays = problem_for(model, Coupled(), (1.0,), {})
+    problem.compiled.clear()
+    state = schedule.begin(problem, arrays, jax.random.key(0), plan)
+    assert state.score_shares == [0.0]  # path gradients
+    while not schedule.finished(state, plan):
+        state = schedule.step_chunk(problem, arrays, jax.random.key(1), plan, state)
+    programs = [name for name in problem.compiled if name[0] == "advance"]
+    assert [(name[1], name[3]) for name in programs] == [(1, 32)]  # lanes, draws
+    assert state.chunks == 6  # each counts twice
+    assert state.cycle == 3  # of 1, 2, 2 chunks and what is left
+    assert np.isfinite(state.noise)
+
+
+def test_far_from_the_posterior_large_models_race_as_others_do(monkeypatch):
+    monkeypatch.setattr(schedule, "LARGE", 0)
+    monkeypatch.setattr(gaussian_start, "NEAR", -1.0)
+    plan = Plan(lanes=4, chunk=10, explore_chunks=1, duel_chunks=1, max_steps=40)
+    problem, arrays = problem_for(model, Coupled(), (1.0,), {})
+    state = schedule.begin(problem, arrays, jax.random.key(0), plan)
+    assert state.phase == "explore"
+    assert len(state.kinds) == 4
+    while not schedule.finished(state, plan):
+        state = schedule.step_chunk(problem, arrays, jax.random.key(1), plan, state)
+    assert len(state.kinds) == 2
+    assert set(state.trial) == {"plain", "path"}
+
+
+@pytest.mark.parametrize("noise", [0.1, 3.0])
+def test_a_single_lane_tells_the_noise_of_its_gradients(noise):
+    rng, size = np.random.default_rng(0), 1000
+    lanes = new_lanes(jnp.zeros((1, size)))
+    squares, inner = [], lanes.inner
+    for _ in range(100):
+        gradient = 1.0 + np.sqrt(noise) * rng.normal(size=(1, size))
+        _, inner = jax.vmap(ADAM.update)(jnp.asarray(gradient, jnp.float32), inner)
+        squares.append([np.sum(gradient**2)])
+    found = schedule._noise_alone(lanes._replace(inner=inner), np.array(squares))
+    assert abs(found / noise - 1) < 0.2
+    other = optax.sgd(0.1)
+    without = new_lanes(jnp.zeros((1, size)), optimizer=other)
+    assert np.isnan(schedule._noise_alone(without, np.array(squares)))

@@ -172,7 +172,7 @@ class _Run:
         self._run_together(after)
 
     def _is_product(self, eqn: Any) -> bool:
-        """Whether it looks back on a settled register, and that is cheaper for all steps at once."""
+        """Whether it looks back on a settled register, cheaper for all steps at once."""
         if not is_look_back(eqn) or eqn.invars[1] not in self.made:
             return False
         weights, register = (v.aval.shape for v in eqn.invars)

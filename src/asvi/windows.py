@@ -8,7 +8,7 @@ every step's window down.
 
 >>> import jax, jax.numpy as jnp
 >>> made = jnp.array([[1.0], [2.0], [3.0]])  # by three steps
->>> weights = jnp.array([[[1.0, 10.0]]] * 3)  # one number hears the last step, and ten times that before
+>>> weights = jnp.array([[[1.0, 10.0]]] * 3)  # one number hears a step, and ten times that before
 >>> look_back_everywhere(weights, jnp.zeros((2, 1)), made)[:, 0].tolist()
 [0.0, 1.0, 12.0]
 >>> windows(jnp.zeros((2, 1)), made)[:, :, 0].tolist()

@@ -8,12 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from asvi.families.context import LARGEST_FRAME
 from asvi.fitting.gaussian import find_gaussian
 from asvi.fitting.lanes import evaluate
+from asvi.fitting.noise_space import NoiseSpace
 from asvi.fitting.problem import Problem
 from asvi.fitting.project import can_project, project
 
-__all__ = ["GaussianStart", "gaussian_start", "mean_elbos"]
+__all__ = ["GaussianStart", "gaussian_start", "may_have_gaussian", "mean_elbos"]
 
 PLAYS = (0.02, 0.003, 0.0005, 1e-4)
 PLAY_COST = 0.02  # nats
@@ -37,7 +39,7 @@ def gaussian_start(
     Prior weights near 1 are hard to move and those further away disturb the Gaussian: the furthest
     that cost nothing are taken.
     """
-    if not can_project(problem):
+    if not may_have_gaussian(problem):
         return None
     gaussian = find_gaussian(problem, arrays, problem.found_params(start))
     if gaussian is None:
@@ -54,6 +56,11 @@ def gaussian_start(
         return None
     best = int(np.argmax(elbos >= elbos.max() - PLAY_COST))
     return GaussianStart(*found[best], _is_near(ratios[best]), coupling_gain(gaussian.precision))
+
+
+def may_have_gaussian(problem: Problem) -> bool:
+    """Whether one is looked for: the model is small enough, and the family can hold it."""
+    return can_project(problem) and NoiseSpace.serves(problem, LARGEST_FRAME)
 
 
 def coupling_gain(precision: np.ndarray) -> float:

@@ -142,7 +142,7 @@ def _conclude(
             "marginals": marginals,
             "chunk": plan.chunk,
             "lanes": plan.lanes,
-            "lanes_after_race": plan.lanes_after_race(),
+            "lanes_after_race": len(state.kinds),
             "draws_per_step": state.more_draws * plan.draws * plan.lanes,
         },
     )

@@ -14,7 +14,9 @@ checkpoint can hold it and go on to the same result.
    over a half each, whose lanes now pool their gradients. The winner is copied into all.
 3. *Descend*, in cycles. The winner is copied into two lanes, which share all draws and pool their
    gradients: one step has ``lanes x draws`` draws. In the first chunk one of them uses plain and
-   one path gradients; the one of smaller variance stays. In a cycle the learning rate falls to
+   one path gradients; the one of smaller variance stays. A model of many parameters whose run
+   begins at the Gaussian has one lane, path gradients and four times the draws from the first step:
+   one program is compiled and no other. In a cycle the learning rate falls to
    nothing along a cosine; each cycle is twice as long as the one before and begins at a lower rate.
    From the third one on, where gradients are nothing but noise and the run began at the Gaussian, a
    step of a small model has four times the draws instead, in one lane, which cost less than as many
@@ -32,8 +34,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
-from asvi.fitting.gaussian_start import gaussian_start, mean_elbos
+from asvi.fitting.gaussian_start import gaussian_start, may_have_gaussian, mean_elbos
 from asvi.fitting.lanes import (
     Lanes,
     Settings,
@@ -50,17 +53,20 @@ from asvi.fitting.units import limits, units
 __all__ = ["begin", "candidates", "finished", "step_chunk"]
 
 POOLED_GAIN = 3.0
-MORE_DRAWS = 4
+MORE_DRAWS = 4  # times the plan's
 NOISY = 1.0  # variance of one lane's gradient over the square of the pooled one
-SMALL = 50_000  # parameters
+SMALL, LARGE = 50_000, 20_000  # parameters
 FAR = 0.5  # nats
 KINDS = ("prior", "half-way", "gaussian")
 
 
 def begin(problem: Problem, arrays: list, key: jax.Array, plan: Plan) -> State:
     """Lanes at their starts."""
-    after_race = plan.lanes_after_race()
-    advance_soon(problem, arrays, after_race, **_program(plan, after_race))
+    after_race, alone = plan.lanes_after_race(), _is_alone(problem)
+    if alone:
+        advance_soon(problem, arrays, 1, **_program(plan, 1, MORE_DRAWS, 0.0))
+    else:
+        advance_soon(problem, arrays, after_race, **_program(plan, after_race))
     make = problem.jit(("initial", plan.lanes), lambda: partial(_starts, problem, plan.lanes))
     kinds = [KINDS[i % 2] for i in range(plan.lanes)]
     free = np.array(make(key, arrays))
@@ -81,10 +87,21 @@ def begin(problem: Problem, arrays: list, key: jax.Array, plan: Plan) -> State:
     state = State(lanes, rates=rates, kinds=kinds, pools=pools, score_shares=shares)
     state.coupling_gain = None if found is None else found.coupling_gain
     if found is not None and found.is_near:
-        _descend(problem, plan, state, 0, max(plan.gaussian_rates))
+        _descend(problem, plan, state, 0, max(plan.gaussian_rates), alone)
     else:
         advance_soon(problem, arrays, plan.lanes, **_program(plan, plan.lanes))
+        advance_soon(problem, arrays, after_race, **_program(plan, after_race))
     return state
+
+
+def _is_alone(problem: Problem) -> bool:
+    """Whether a run from the Gaussian has one lane and path gradients from its first step on.
+
+    They are the better ones there. A second program, to compare them with others or to have more
+    draws, is dear where there are many parameters.
+    """
+    large = problem.size > LARGE and not problem.may_have_scores
+    return large and problem.has_path and may_have_gaussian(problem)
 
 
 def _program(plan: Plan, lanes: int, more: int = 1, share: float | None = None) -> dict[str, Any]:
@@ -94,9 +111,9 @@ def _program(plan: Plan, lanes: int, more: int = 1, share: float | None = None) 
     return {"steps": plan.chunk, "draws": draws, "optimizer": optimizer, "score_share": share}
 
 
-def _later(plan: Plan, state: State) -> dict[str, Any]:
+def _later(plan: Plan, state: State, more: int) -> dict[str, Any]:
     """The same for cycles of more draws: one lane, the gradient that was chosen and no other."""
-    return _program(plan, 1, MORE_DRAWS, state.score_shares[0])
+    return _program(plan, 1, more, state.score_shares[0])
 
 
 def _starts(problem: Problem, count: int, key: jax.Array, arrays: list) -> jax.Array:
@@ -115,7 +132,8 @@ def step_chunk(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state
     chunk_key = jax.random.fold_in(key, state.chunks)
     racing = state.phase in ("explore", "duel")
     settings = _settings(problem, plan, state)
-    program = _program(plan, len(state.kinds)) if state.more_draws == 1 else _later(plan, state)
+    more = state.more_draws
+    program = _program(plan, len(state.kinds)) if more == 1 else _later(plan, state, more)
     lanes, seen = advance(problem, state.lanes, arrays, chunk_key, settings, **program)
     losses = np.asarray(seen["loss"], float)
     state.lanes, state.chunks = lanes, state.chunks + 1
@@ -129,8 +147,10 @@ def step_chunk(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state
             _choose(problem, arrays, jax.random.fold_in(key, 10**6 + 1), plan, state)
         return state
     state.losses.append(_finite(losses))
-    if len(state.kinds) > 1:  # a lane alone does not tell
+    if len(state.kinds) > 1:
         state.noise = _finite(seen["noise"])
+    else:
+        state.noise = _noise_alone(lanes, np.asarray(seen["square"], float))
     if state.phase == "try gradients":
         _choose_gradient(plan, state, np.asarray(seen["square"], float))
     if state.chunks - state.cycle_begin >= _length(plan, state):
@@ -145,6 +165,19 @@ def _finite(values: Any, middle: Any = np.mean) -> float:
     values = np.asarray(values, float)
     fine = values[np.isfinite(values)]
     return float(middle(fine)) if len(fine) else float("inf")
+
+
+def _noise_alone(lanes: Lanes, squares: np.ndarray) -> float:
+    """Variance of a gradient over the square of its mean, told from the steps of a single lane.
+
+    Adam's mean over some ten steps holds a 19th of a gradient's variance.
+    """
+    mean = optax.tree_utils.tree_get(lanes.inner, "mu", None)
+    if mean is None:  # another optimiser
+        return float("nan")
+    size, left = _finite(squares[-50:]), float(jnp.sum(jnp.square(mean)))
+    variance = max(0.0, size - left) * 19 / 18
+    return variance / max(left - variance / 19, 1e-6 * size, 1e-30)
 
 
 def _settings(problem: Problem, plan: Plan, state: State) -> Settings:
@@ -212,9 +245,13 @@ def _choose(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state: S
     _descend(problem, plan, state, best, min(max(plan.rates), POOLED_GAIN * state.rates[best]))
 
 
-def _descend(problem: Problem, plan: Plan, state: State, lane: int, rate: float) -> None:
+def _descend(
+    problem: Problem, plan: Plan, state: State, lane: int, rate: float, alone: bool = False
+) -> None:
     """Begin the first cycle, all lanes at this one."""
-    lanes = plan.lanes_after_race()
+    lanes = 1 if alone else plan.lanes_after_race()
+    if alone:
+        state.more_draws = MORE_DRAWS
     _copy(state, [lane] * lanes)
     state.first_rate = rate
     state.pools = [0] * lanes
@@ -246,8 +283,8 @@ def _choose_gradient(plan: Plan, state: State, square: np.ndarray) -> None:
 
 def _length(plan: Plan, state: State) -> int:
     """Chunks in this cycle."""
-    if state.more_draws > 1:  # cost is in draws: these cycles are as long as the one before
-        return plan.first_cycle * 2
+    if state.more_draws > 1:  # cost is in draws: these cycles grow no longer
+        return plan.first_cycle * 2 ** min(state.cycle, 1)
     return plan.first_cycle * 2**state.cycle
 
 
@@ -283,7 +320,7 @@ def _end_cycle(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state
             _copy(state, [0])
             state.pools = [0]
         elif gain > FAR:  # seldom followed by one cycle only
-            advance_soon(problem, arrays, 1, **_later(plan, state))
+            advance_soon(problem, arrays, 1, **_later(plan, state, MORE_DRAWS))
     state.lanes = state.lanes._replace(free=jnp.broadcast_to(state.best, state.lanes.free.shape))
     _restart_average(state)
     _set_rate(plan, state)
