@@ -176,7 +176,8 @@ class SurrogateReading(Interpretation):
 
     def first_memory(self, path: tuple[str, ...]) -> Any:
         window, _sources, numbers = self._window(path)
-        nothing = np.zeros((window, numbers), jnp.result_type(float))
+        # Plain zeros are seen to be empty: see `windows.py`.
+        nothing: Any = np.zeros((window, numbers), jnp.result_type(float))
         return Heard(nothing, nothing) if window else ()
 
     def to_remember(self, frame: Frame) -> Any:
