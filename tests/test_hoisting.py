@@ -190,7 +190,7 @@ def looking_back(state, inputs):
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("window", [1, 3, 6, 9])
+@pytest.mark.parametrize("window", [1, 3, 9])
 @pytest.mark.parametrize("first", [np.zeros((9, 2), np.float32), ROWS])
 def test_looking_back_is_the_same_for_all_steps_at_once(first, window, reverse):
     keys, drifts = jax.random.split(jax.random.key(1), 7), jnp.linspace(0.1, 1.0, 7)
