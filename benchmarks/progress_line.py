@@ -19,7 +19,7 @@ import numpy as np
 import asvi
 from benchmarks.harness import save, table
 
-PAIRS = 8
+PAIRS = 24
 NAMES = ("eight-schools", "brownian")
 
 
