@@ -228,3 +228,17 @@ def test_windows_that_span_the_scan_are_not_written_down():
     compiled = jax.jit(run).lower(keys).compile().as_text()
     assert "7,6,2]" not in compiled  # steps, window, numbers
     assert "7,12]" not in compiled.replace("7,2,12]", "")
+
+
+def test_a_function_of_the_model_may_have_the_same_name():
+    @jax.jit
+    def look_back(x, y):
+        return x * y
+
+    def body(carry, inputs):
+        _key, x = inputs
+        return carry + look_back(x, 2.0) + look_back(carry, x), carry
+
+    keys, xs = jax.random.split(jax.random.key(0), 4), jnp.arange(4.0)
+    ours, stock = hoisting.scan(body, 0.5, keys, xs), jax.lax.scan(body, 0.5, (keys, xs))
+    np.testing.assert_allclose(ours[1], stock[1])

@@ -173,7 +173,10 @@ class _Run:
 
     def _is_product(self, eqn: Any) -> bool:
         """Whether it looks back on a settled register, cheaper for all steps at once."""
-        if not is_look_back(eqn) or eqn.invars[1] not in self.made:
+        if not is_look_back(eqn):
+            return False
+        source = eqn.invars[1]
+        if not isinstance(source, Var) or source not in self.made:  # a model's own, of that name
             return False
         weights, register = (v.aval.shape for v in eqn.invars)
         return pays(weights[-1] // register[-1], self.length)
