@@ -225,7 +225,7 @@ INSTANCES.update(
             (*p.batch, 2)
         ),
         dist.FoldedDistribution: lambda p: dist.FoldedDistribution(
-            dist.Normal(p.real(), p.positive())
+            dist.Normal(0.0 * p.real(), p.positive())  # elsewhere the stand-in is not the prior
         ),
         dist.Independent: lambda p: dist.Gamma(2 * p.positive(3), p.positive(3)).to_event(1),
         dist.MaskedDistribution: lambda p: dist.Normal(p.real(), p.positive()).mask(

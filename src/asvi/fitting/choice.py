@@ -18,7 +18,7 @@ import numpy as np
 
 from asvi.families import ConvexUpdate, Coupled
 from asvi.fitting.plan import Plan
-from asvi.fitting.problem import problem_for
+from asvi.fitting.problem import Problem, problem_for
 from asvi.fitting.run import Run, run
 from asvi.fitting.schedule import SMALL
 
@@ -32,6 +32,8 @@ class Choice(NamedTuple):
     measured: str | None = None
     """None where the family was asked for, "" where nothing needed to be measured."""
     stopped: Run | None = None
+    made: tuple[Problem, list] | None = None
+    """The problem of that family and its data, checked, where it was made."""
 
 
 def choose_family(
@@ -47,7 +49,7 @@ def choose_family(
     problem, arrays = problem_for(model, Coupled(), args, kwargs, discrete)
     short = plan.explore_chunks * plan.chunk
     if problem.size <= SMALL or plan.max_steps <= short:
-        return Choice(Coupled(), "")
+        return Choice(Coupled(), "", made=(problem, arrays))
     plan = replace(plan, max_steps=short, draws=Plan.draws)
     found = []
     for family in (Coupled(), ConvexUpdate()):

@@ -19,8 +19,8 @@ from asvi.families import Family, WholeFamily
 from asvi.families.moved import MovedNoise
 from asvi.families.noise import noise_shape, stand_in, standard
 from asvi.fitting.compiling import Ahead, compiler_options
-from asvi.fitting.data import split
 from asvi.guide import AutoASVI, autoguide
+from asvi.layout import split
 from asvi.objective import ELBO, score_part, trace_of
 from asvi.program import Program
 from asvi.stacked import over_steps
@@ -57,6 +57,7 @@ class Problem:
         self._fixed: list[Any] = []
         self._objective = ELBO(discrete=discrete)
         self.compiled: dict[Any, Callable] = {}
+        self.start_priors: dict[str, Any] = {}  # by address, at the centre of these data's prior
         self.set_up(arrays, check)
         try:
             example = jax.eval_shape(self._initial, jax.random.key(0), arrays)
@@ -84,6 +85,7 @@ class Problem:
                 guide._setup_prototype(*args, check_input=check, **kwargs)
             elif check:
                 guide._check_input(guide.program, args, kwargs)
+            self.start_priors = dict(guide._starts.get("prior_mean", {}))
             guide._starts.clear()
             return
         if check:
@@ -138,7 +140,7 @@ class Problem:
             return {}
         found = {}
         for site in map(self.program.with_parents, self.program.latent):
-            prior = guide._starts.get("prior_mean", {}).get(site.address)
+            prior = self.start_priors.get(site.address)
             if prior is None or site.parents or noise_shape(site) is None:
                 continue
             found[site.address] = over_steps(
