@@ -10,7 +10,7 @@ import numpyro.distributions as dist
 import optax
 import pytest
 
-from asvi.families import ConvexUpdate, Coupled
+from asvi.families import ConvexUpdate, Coupled, MeanField
 from asvi.fitting import gaussian_start, schedule
 from asvi.fitting.lanes import ADAM, new_lanes
 from asvi.fitting.plan import Plan, State
@@ -23,18 +23,29 @@ def model(y):
 
 
 @pytest.mark.parametrize("better", ["plain", "path"])
-def test_single_draws_far_out_do_not_choose_the_gradient(better):
-    lanes = new_lanes(jnp.zeros((2, 3)))
-    state = State(lanes, rates=[0.1] * 2, kinds=["gaussian"] * 2)
-    state.pools, state.score_shares = [0, 1], [1.0, 0.0]
-    square = np.ones((250, 2))
-    worse = 1 if better == "plain" else 0
-    square[:, worse] = 3.0
-    square[130:140, 1 - worse] = 1e6  # a few draws of the better one
-    square[:100, 1 - worse] = 100.0  # and its way from the start
-    schedule._choose_gradient(Plan(lanes=2), state, square)
-    assert state.trial == {better: 1.0, {"plain": "path", "path": "plain"}[better]: 3.0}
-    assert state.score_shares == [1.0 if better == "plain" else 0.0] * 2
+def test_after_the_race_the_gradient_of_smaller_variance_stays(better):
+    """A chunk of path gradients, in one lane, beside the plain ones of the duel."""
+    rng, size, plan = np.random.default_rng(0), 1000, Plan(lanes=8)
+    plain = 4.0 if better == "path" else 0.1  # variance of a number, of all draws together
+    lanes = new_lanes(jnp.zeros((1, size)))
+    state = State(lanes, kinds=["prior"], score_shares=[0.0], phase="try gradients")
+    # In the duel four lanes pool gradients of an eighth of the draws: their spread is too small
+    # by 3/4. A few draws are far out.
+    spreads = np.full((250, 8), size * plain * 8 * 3 / 4)
+    spreads[130:140] = 1e9
+    spreads[:100] = 1e9
+    state.trial["plain"] = float(schedule._variances(plan, spreads)[0])
+    assert state.trial["plain"] == pytest.approx(size * plain)
+    squares, inner = [], lanes.inner
+    for _ in range(100):
+        gradient = 0.1 + rng.normal(size=(1, size))
+        _, inner = jax.vmap(ADAM.update)(jnp.asarray(gradient, jnp.float32), inner)
+        squares.append([np.sum(gradient**2)])
+    squares[70:75] = [[1e9]] * 5
+    variance, _ = schedule._parts(lanes._replace(inner=inner), np.array(squares))
+    schedule._choose_gradient(plan, state, variance)
+    assert state.trial["path"] == pytest.approx(size, rel=0.1)
+    assert state.score_shares == [1.0 if better == "plain" else 0.0]
     assert state.phase == "descend"
 
 
@@ -56,10 +67,9 @@ def test_where_gradients_are_noise_later_cycles_have_more_draws(noisy, monkeypat
     while not schedule.finished(state, plan):
         state = schedule.step_chunk(problem, arrays, jax.random.key(1), plan, state)
     # Near the posterior from the start: no race. Cycles of 1 and 2 chunks; then those of more draws
-    # count twice.
-    # They have one lane in place of two: all draws are its own.
-    assert asked == [2] * 3 + ([16] * 5 if noisy else [2] * 10)
-    assert len(state.kinds) == (1 if noisy else 2)
+    # count twice. One lane has all draws.
+    assert asked == [4] * 3 + ([16] * 5 if noisy else [4] * 10)
+    assert len(state.kinds) == 1
     assert state.work == 13
     assert state.chunks == len(asked)
 
@@ -91,8 +101,8 @@ def test_far_from_the_posterior_large_models_race_as_others_do(monkeypatch):
     assert len(state.kinds) == 4
     while not schedule.finished(state, plan):
         state = schedule.step_chunk(problem, arrays, jax.random.key(1), plan, state)
-    assert len(state.kinds) == 2
-    assert set(state.trial) == {"plain", "path"}
+    assert len(state.kinds) == 1
+    assert state.score_shares == [0.0]
 
 
 @pytest.mark.parametrize("noise", [0.1, 3.0])
@@ -104,8 +114,50 @@ def test_a_single_lane_tells_the_noise_of_its_gradients(noise):
         gradient = 1.0 + np.sqrt(noise) * rng.normal(size=(1, size))
         _, inner = jax.vmap(ADAM.update)(jnp.asarray(gradient, jnp.float32), inner)
         squares.append([np.sum(gradient**2)])
-    found = schedule._noise_alone(lanes._replace(inner=inner), np.array(squares))
-    assert abs(found / noise - 1) < 0.2
+    variance, square = schedule._parts(lanes._replace(inner=inner), np.array(squares))
+    assert abs(variance / square / noise - 1) < 0.2
     other = optax.sgd(0.1)
     without = new_lanes(jnp.zeros((1, size)), optimizer=other)
-    assert np.isnan(schedule._noise_alone(without, np.array(squares)))
+    assert np.isnan(schedule._parts(without, np.array(squares))).all()
+
+
+def test_a_race_without_a_gaussian_knows_plain_gradients_only():
+    """And after it path gradients are compared with them."""
+    plan = Plan(lanes=4, chunk=10, explore_chunks=1, duel_chunks=1, max_steps=60)
+    problem, arrays = problem_for(model, MeanField(), (1.0,), {})
+    problem.compiled.clear()
+    state = schedule.begin(problem, arrays, jax.random.key(0), plan)
+    while not schedule.finished(state, plan):
+        state = schedule.step_chunk(problem, arrays, jax.random.key(1), plan, state)
+    programs = {(name[1], name[-1]) for name in problem.compiled if name[0] == "advance"}
+    assert programs <= {(4, 1.0), (1, 0.0), (1, 1.0)}  # lanes, share of the score: no mixed ones
+    assert (4, 1.0) in programs
+    assert set(state.trial) == {"plain", "path"}
+    better = min(state.trial, key=state.trial.get)
+    assert state.score_shares == [1.0 if better == "plain" else 0.0]
+
+
+def test_where_many_steps_are_lost_draws_are_shared_among_lanes(monkeypatch):
+    """One draw in twenty is not finite: of steps of sixteen draws more than half would be lost."""
+
+    def holed(y):
+        mu = numpyro.sample("mu", dist.Normal(0.0, 10.0))
+        hole = numpyro.sample("hole", dist.Normal(0.0, 1.0))
+        numpyro.factor("edge", jnp.where(hole > 1.645, jnp.nan, 0.0))
+        numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+
+    monkeypatch.setattr(schedule, "gaussian_start", lambda *_: None)
+    monkeypatch.setattr(schedule, "is_enough", lambda *_: False)
+    plan = Plan(chunk=20, explore_chunks=1, duel_chunks=1, max_steps=160)
+    problem, arrays = problem_for(holed, ConvexUpdate(), (1.0,), {})
+    state = schedule.begin(problem, arrays, jax.random.key(0), plan)
+    seen = []
+    while not schedule.finished(state, plan):
+        before = float(jnp.mean(state.lanes.skipped))
+        lanes = len(state.kinds)
+        state = schedule.step_chunk(problem, arrays, jax.random.key(1), plan, state)
+        seen.append((lanes, len(state.kinds), float(jnp.mean(state.lanes.skipped)) - before))
+    alone = [i for i, (lanes, _, _) in enumerate(seen) if lanes == 1]
+    assert len(alone) == 1  # for one chunk
+    assert seen[alone[0] + 1][0] == plan.lanes
+    assert state.pools == [0] * plan.lanes

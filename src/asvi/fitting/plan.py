@@ -31,11 +31,7 @@ class Plan:
     rates: tuple[float, ...] = RATES
     gaussian_rates: tuple[float, ...] = GAUSSIAN_RATES
     judge_draws: int = 128
-    pooled_lanes: int = 2  # fewer copies of the parameters to keep, more draws for each
     optimizer: optax.GradientTransformation = ADAM
-
-    def lanes_after_race(self) -> int:
-        return min(self.lanes, self.pooled_lanes)
 
     def draws_of(self, lanes: int) -> int:
         """Draws per lane and step where there are this many lanes: of all together as many."""

@@ -134,7 +134,7 @@ def _conclude(
         info={
             "learning_rate": state.first_rate,
             "gradient": "path" if state.score_shares[0] == 0 and problem.has_path else "plain",
-            "gradient_square": dict(state.trial),
+            "gradient_variance": dict(state.trial),
             "kept": best,
             "start": state.kinds[0],
             "gains": list(state.gains),

@@ -12,15 +12,14 @@ checkpoint can hold it and go on to the same result.
    within a few nats of the posterior, all lanes start there, and 1 and 2 are left out.
 2. *Duel.* The best lanes of the two best kinds of start, measured on the same draws, are copied
    over a half each, whose lanes now pool their gradients. The winner is copied into all.
-3. *Descend*, in cycles. The winner is copied into two lanes, which share all draws and pool their
-   gradients: one step has ``lanes x draws`` draws. In the first chunk one of them uses plain and
-   one path gradients; the one of smaller variance stays. A model of many parameters whose run
-   begins at the Gaussian has one lane, path gradients and four times the draws from the first step:
-   one program is compiled and no other. In a cycle the learning rate falls to
+3. *Descend*, in cycles. The winner goes on alone, with all draws: a step has ``lanes x draws``. Its
+   gradients are path gradients; where the race was run with plain ones and these turn out to have
+   the smaller variance, they are taken again. In a cycle the learning rate falls to
    nothing along a cosine; each cycle is twice as long as the one before and begins at a lower rate.
    From the third one on, where gradients are nothing but noise and the run began at the Gaussian, a
-   step of a small model has four times the draws instead, in one lane, which cost less than as many
-   steps, and cycles grow no longer.
+   step of a small model has four times the draws instead, which cost less than as many steps, and
+   cycles grow no longer. Where there are many parameters steps have them from the first on, so
+   that no second program is compiled.
 4. *Stop*, when a cycle gained less than the tolerance, or than twice its Monte Carlo error, over
    the best before, measured on the same draws; or little more, and the next one would, if gains go
    on falling as they did. The best end of a cycle is kept.
@@ -57,16 +56,15 @@ MORE_DRAWS = 4  # times the plan's
 NOISY = 1.0  # variance of one lane's gradient over the square of the pooled one
 SMALL, LARGE = 50_000, 20_000  # parameters
 FAR = 0.5  # nats
+LOST = 0.1  # of a chunk's steps
 KINDS = ("prior", "half-way", "gaussian")
 
 
 def begin(problem: Problem, arrays: list, key: jax.Array, plan: Plan) -> State:
     """Lanes at their starts."""
-    after_race, alone = plan.lanes_after_race(), _is_alone(problem)
-    if alone:
-        advance_soon(problem, arrays, 1, **_program(plan, 1, MORE_DRAWS, 0.0))
-    else:
-        advance_soon(problem, arrays, after_race, **_program(plan, after_race))
+    more = MORE_DRAWS if _has_one_program(problem) else 1
+    # Near its optimum a guide has path gradients of little variance; far from it they do not help.
+    advance_soon(problem, arrays, 1, **_program(problem, plan, 1, more, 0.0))
     make = problem.jit(("initial", plan.lanes), lambda: partial(_starts, problem, plan.lanes))
     kinds = [KINDS[i % 2] for i in range(plan.lanes)]
     free = np.array(make(key, arrays))
@@ -81,39 +79,46 @@ def begin(problem: Problem, arrays: list, key: jax.Array, plan: Plan) -> State:
             kinds[lane], rates[lane] = "gaussian", rate
     limit = np.maximum(limits(problem), free)  # a start further out is left there
     lanes = new_lanes(jnp.asarray(free), jnp.asarray(unit), plan.optimizer, jnp.asarray(limit))
-    # Near its optimum a guide has path gradients of little variance; far from it they do not help.
     shares = [0.0 if kind == "gaussian" else 1.0 for kind in kinds]
     pools = list(range(plan.lanes))
     state = State(lanes, rates=rates, kinds=kinds, pools=pools, score_shares=shares)
     state.coupling_gain = None if found is None else found.coupling_gain
     if found is not None and found.is_near:
-        _descend(problem, plan, state, 0, max(plan.gaussian_rates), alone)
+        state.more_draws = more
+        _descend(plan, state, 0, max(plan.gaussian_rates))
     else:
-        advance_soon(problem, arrays, plan.lanes, **_program(plan, plan.lanes))
-        advance_soon(problem, arrays, after_race, **_program(plan, after_race))
+        advance_soon(problem, arrays, plan.lanes, **_program_of(problem, plan, state))
+        if more > 1:  # what was begun above was for a start at the Gaussian
+            advance_soon(problem, arrays, 1, **_program(problem, plan, 1, 1, 0.0))
     return state
 
 
-def _is_alone(problem: Problem) -> bool:
-    """Whether a run from the Gaussian has one lane and path gradients from its first step on.
+def _has_one_program(problem: Problem) -> bool:
+    """Whether a run from the Gaussian has all draws of its last cycles from the first step on.
 
-    They are the better ones there. A second program, to compare them with others or to have more
-    draws, is dear where there are many parameters.
+    A second program, for more draws, is dear where there are many parameters.
     """
     large = problem.size > LARGE and not problem.may_have_scores
     return large and problem.has_path and may_have_gaussian(problem)
 
 
-def _program(plan: Plan, lanes: int, more: int = 1, share: float | None = None) -> dict[str, Any]:
+def _program(
+    problem: Problem, plan: Plan, lanes: int, more: int, share: float | None
+) -> dict[str, Any]:
     """What a compiled chunk of steps is made for."""
-    draws = more * plan.draws_of(lanes)
-    optimizer = plan.optimizer
-    return {"steps": plan.chunk, "draws": draws, "optimizer": optimizer, "score_share": share}
+    return {
+        "steps": plan.chunk,
+        "draws": more * plan.draws_of(lanes),
+        "optimizer": plan.optimizer,
+        "score_share": share if problem.has_path else 1.0,
+    }
 
 
-def _later(plan: Plan, state: State, more: int) -> dict[str, Any]:
-    """The same for cycles of more draws: one lane, the gradient that was chosen and no other."""
-    return _program(plan, 1, more, state.score_shares[0])
+def _program_of(problem: Problem, plan: Plan, state: State) -> dict[str, Any]:
+    """That for the next chunk; where all lanes have the same kind of gradient, with no other."""
+    shares = set(state.score_shares)
+    share = shares.pop() if len(shares) == 1 else None
+    return _program(problem, plan, len(state.kinds), state.more_draws, share)
 
 
 def _starts(problem: Problem, count: int, key: jax.Array, arrays: list) -> jax.Array:
@@ -132,10 +137,10 @@ def step_chunk(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state
     chunk_key = jax.random.fold_in(key, state.chunks)
     racing = state.phase in ("explore", "duel")
     settings = _settings(problem, plan, state)
-    more = state.more_draws
-    program = _program(plan, len(state.kinds)) if more == 1 else _later(plan, state, more)
+    program = _program_of(problem, plan, state)
     lanes, seen = advance(problem, state.lanes, arrays, chunk_key, settings, **program)
     losses = np.asarray(seen["loss"], float)
+    lost = float(jnp.mean(lanes.skipped - state.lanes.skipped)) / plan.chunk
     state.lanes, state.chunks = lanes, state.chunks + 1
     state.work += 1 if state.more_draws == 1 else 2
     if racing:
@@ -144,15 +149,15 @@ def step_chunk(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state
         if state.phase == "explore" and state.chunks >= plan.explore_chunks:
             _pair_off(problem, arrays, jax.random.fold_in(key, 10**6), plan, state)
         elif state.chunks >= plan.explore_chunks + plan.duel_chunks:
-            _choose(problem, arrays, jax.random.fold_in(key, 10**6 + 1), plan, state)
+            variances = _variances(plan, np.asarray(seen["spread"], float))
+            _choose(problem, arrays, jax.random.fold_in(key, 10**6 + 1), plan, state, variances)
         return state
     state.losses.append(_finite(losses))
-    if len(state.kinds) > 1:
-        state.noise = _finite(seen["noise"])
-    else:
-        state.noise = _noise_alone(lanes, np.asarray(seen["square"], float))
+    variance, square = _parts(lanes, np.asarray(seen["square"], float))
+    state.noise = variance / square
+    _spread_out(plan, state, lost)
     if state.phase == "try gradients":
-        _choose_gradient(plan, state, np.asarray(seen["square"], float))
+        _choose_gradient(plan, state, variance)
     if state.chunks - state.cycle_begin >= _length(plan, state):
         _end_cycle(problem, arrays, jax.random.fold_in(key, 2 * 10**6), plan, state)
     else:
@@ -167,17 +172,36 @@ def _finite(values: Any, middle: Any = np.mean) -> float:
     return float(middle(fine)) if len(fine) else float("inf")
 
 
-def _noise_alone(lanes: Lanes, squares: np.ndarray) -> float:
-    """Variance of a gradient over the square of its mean, told from the steps of a single lane.
+def _spread_out(plan: Plan, state: State, lost: float) -> None:
+    """Where many steps are lost, share the draws among all lanes again.
 
-    Adam's mean over some ten steps holds a 19th of a gradient's variance.
+    A draw that is not finite spoils the step of its lane, and only of its lane.
+    """
+    if len(state.kinds) == 1 < plan.lanes and lost > LOST:
+        _copy(state, [0] * plan.lanes)
+        state.pools, state.more_draws = [0] * plan.lanes, 1
+
+
+def _parts(lanes: Lanes, squares: np.ndarray) -> tuple[float, float]:
+    """Variance of a gradient, and square of its mean, told from the last steps of a single lane.
+
+    Adam's mean over some ten steps holds a 19th of a gradient's variance. A single draw far out
+    would sway a mean of the squares: their median is taken.
     """
     mean = optax.tree_utils.tree_get(lanes.inner, "mu", None)
     if mean is None:  # another optimiser
-        return float("nan")
-    size, left = _finite(squares[-50:]), float(jnp.sum(jnp.square(mean)))
+        return float("nan"), float("nan")
+    size, left = _finite(squares[-50:], np.median), float(jnp.sum(jnp.square(mean[0])))
     variance = max(0.0, size - left) * 19 / 18
-    return variance / max(left - variance / 19, 1e-6 * size, 1e-30)
+    return variance, max(left - variance / 19, 1e-6 * size, 1e-30)
+
+
+def _variances(plan: Plan, spreads: np.ndarray) -> np.ndarray:
+    """Variance of one lane's gradient in the duel, by lane: as of all draws together."""
+    half = plan.lanes // 2
+    later = spreads[len(spreads) // 2 :]
+    middle = np.array([_finite(later[:, i], np.median) for i in range(plan.lanes)])
+    return middle * half / max(1, half - 1) / plan.lanes
 
 
 def _settings(problem: Problem, plan: Plan, state: State) -> Settings:
@@ -238,46 +262,42 @@ def _pair_off(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state:
     state.phase = "duel"
 
 
-def _choose(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state: State) -> None:
-    """Copy the lane of the best ELBO into all; from here on they are one."""
-    best = int(np.argmax(_measure(problem, arrays, key, plan, state)))
-    # A pooled gradient has the noise of several lanes less than the one that won the race.
-    _descend(problem, plan, state, best, min(max(plan.rates), POOLED_GAIN * state.rates[best]))
-
-
-def _descend(
-    problem: Problem, plan: Plan, state: State, lane: int, rate: float, alone: bool = False
+def _choose(
+    problem: Problem,
+    arrays: list,
+    key: jax.Array,
+    plan: Plan,
+    state: State,
+    variances: np.ndarray | None = None,
 ) -> None:
-    """Begin the first cycle, all lanes at this one."""
-    lanes = 1 if alone else plan.lanes_after_race()
-    if alone:
-        state.more_draws = MORE_DRAWS
-    _copy(state, [lane] * lanes)
-    state.first_rate = rate
-    state.pools = [0] * lanes
-    state.phase = "descend"
-    if problem.has_path and lanes >= 2:
-        # One chunk with half the lanes on each estimator; see _choose_gradient.
-        state.pools = [2 * i // lanes for i in range(lanes)]
-        state.score_shares = [1.0 - p for p in state.pools]
+    """The lane of the best ELBO goes on alone."""
+    best = int(np.argmax(_measure(problem, arrays, key, plan, state)))
+    plain = problem.has_path and state.score_shares[best] == 1
+    if plain and variances is not None:
+        state.trial["plain"] = float(variances[best])
+    # All draws together have the noise of several lanes less than the one that won the race.
+    _descend(plan, state, best, min(max(plan.rates), POOLED_GAIN * state.rates[best]))
+    if "plain" in state.trial:
         state.phase = "try gradients"
+
+
+def _descend(plan: Plan, state: State, lane: int, rate: float) -> None:
+    """Begin the first cycle, at this lane."""
+    _copy(state, [lane])
+    state.first_rate = rate
+    state.pools = [0]
+    state.phase = "descend"
+    state.score_shares = [0.0]
     state.cycle_begin = state.chunks
     state.best = state.lanes.free[0]
     _set_rate(plan, state)
 
 
-def _choose_gradient(plan: Plan, state: State, square: np.ndarray) -> None:
-    """Stay with the estimator, and the lanes, of the smaller variance: plain or path.
-
-    Both have the same mean, so the one of the smaller mean square has the smaller variance. Of
-    the chunk's later half the median is taken: a single draw far out would sway the mean.
-    """
-    later = square[len(square) // 2 :]
-    plain, path = (_finite(later[:, np.array(state.pools) == pool], np.median) for pool in (0, 1))
-    state.trial |= {"plain": plain, "path": path}
-    lanes = plan.lanes_after_race()
-    _copy(state, [lanes - 1 if path < plain else 0] * lanes)
-    state.pools = [0] * lanes
+def _choose_gradient(plan: Plan, state: State, variance: float) -> None:
+    """After a chunk of path gradients: go back to the race's plain ones if they varied less."""
+    state.trial["path"] = variance
+    if state.trial["plain"] < variance:
+        state.score_shares = [1.0]
     state.phase = "descend"
 
 
@@ -313,14 +333,14 @@ def _end_cycle(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state
     state.cycle += 1
     state.cycle_begin = state.chunks
     near = state.kinds[0] == "gaussian"  # from elsewhere steps are what a run needs most
-    if near and problem.size <= SMALL and state.noise > NOISY and not problem.may_have_scores:
+    small = problem.size <= SMALL and not problem.may_have_scores
+    if near and small and state.noise > NOISY and len(state.kinds) == 1:
         # Gradients are all noise. In small models draws are cheaper than steps.
         if state.cycle >= 2:
             state.more_draws = MORE_DRAWS
-            _copy(state, [0])
-            state.pools = [0]
         elif gain > FAR:  # seldom followed by one cycle only
-            advance_soon(problem, arrays, 1, **_later(plan, state, MORE_DRAWS))
+            soon = _program(problem, plan, 1, MORE_DRAWS, state.score_shares[0])
+            advance_soon(problem, arrays, 1, **soon)
     state.lanes = state.lanes._replace(free=jnp.broadcast_to(state.best, state.lanes.free.shape))
     _restart_average(state)
     _set_rate(plan, state)
