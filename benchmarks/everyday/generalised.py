@@ -51,6 +51,21 @@ def logistic_collinear_data() -> Data:
     return (x,), {"y": (rng.uniform(size=200) < chance).astype(int)}
 
 
+def logistic_cauchy(x: jax.Array, y: jax.Array | None = None):
+    """Logistic regression with Cauchy priors, as Gelman et al. (2008) recommend by default."""
+    intercept = numpyro.sample("intercept", dist.Cauchy(0.0, 10.0))
+    b = numpyro.sample("b", dist.Cauchy(0.0, 2.5).expand([x.shape[1]]).to_event(1))
+    with numpyro.plate("row", len(x)):
+        numpyro.sample("y", dist.Bernoulli(logits=intercept + x @ b), obs=y)
+
+
+def logistic_cauchy_data() -> Data:
+    rng = np.random.default_rng(18)
+    x = np.round(0.5 * rng.normal(size=(80, 5)), 3)
+    chance = sigmoid(0.3 + x @ np.array([2.0, -3.0, 0.0, 0.5, 6.0]))
+    return (x,), {"y": (rng.uniform(size=80) < chance).astype(int)}
+
+
 def bioassay(log_dose: jax.Array, animals: jax.Array, deaths: jax.Array | None = None):
     """Deaths of 20 animals at four doses (Racine et al. 1986): very few data."""
     alpha = numpyro.sample("alpha", dist.Normal(0.0, 5.0))
@@ -161,6 +176,7 @@ def survival_data() -> Data:
 ENTRIES = [
     Everyday("logistic-raw", logistic_raw, logistic_raw_data),
     Everyday("logistic-collinear", logistic_collinear, logistic_collinear_data),
+    Everyday("logistic-cauchy", logistic_cauchy, logistic_cauchy_data),
     Everyday("bioassay", bioassay, bioassay_data),
     Everyday("poisson-exposure", poisson_exposure, poisson_exposure_data),
     Everyday("negative-binomial", negative_binomial, negative_binomial_data),

@@ -92,6 +92,24 @@ def varying_slopes_data() -> Data:
     return (subject, day, 18), {"reaction": np.round(rng.normal(mean, 25.0), 1)}
 
 
+def outlying_groups(group: jax.Array, groups: int, y: jax.Array | None = None):
+    """Groups some of which lie far out: Student t effects, half-t scales as `brms` has them."""
+    centre = numpyro.sample("centre", dist.StudentT(3.0, 0.0, 2.5))
+    tau = numpyro.sample("tau", dist.FoldedDistribution(dist.StudentT(3.0, 0.0, 2.5)))
+    sigma = numpyro.sample("sigma", dist.FoldedDistribution(dist.StudentT(3.0, 0.0, 2.5)))
+    with numpyro.plate("group", groups):
+        effect = numpyro.sample("effect", dist.StudentT(4.0, centre, tau))
+    with numpyro.plate("row", len(group)):
+        numpyro.sample("y", dist.Normal(effect[group], sigma), obs=y)
+
+
+def outlying_groups_data() -> Data:
+    rng = np.random.default_rng(28)
+    group = np.repeat(np.arange(15), 5)
+    effect = 1.0 + 0.8 * rng.standard_t(2.0, 15)
+    return (group, 15), {"y": np.round(rng.normal(effect[group], 1.2), 2)}
+
+
 def correlated_slopes(group: jax.Array, x: jax.Array, groups: int, y: jax.Array | None = None):
     """Intercepts and slopes of groups that are correlated, with an LKJ prior."""
     centre = numpyro.sample("centre", dist.Normal(0.0, 5.0).expand([2]).to_event(1))
@@ -239,6 +257,7 @@ ENTRIES = [
     Everyday(
         "varying-slopes", varying_slopes, varying_slopes_data, truth_model=varying_slopes_twin
     ),
+    Everyday("outlying-groups", outlying_groups, outlying_groups_data, target_accept=0.95),
     Everyday("correlated-slopes", correlated_slopes, correlated_slopes_data, target_accept=0.95),
     Everyday("batting", batting, batting_data, closed_form=batting_evidence, target_accept=0.97),
     Everyday("pumps", pumps, pumps_data, closed_form=pumps_evidence),
