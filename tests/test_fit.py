@@ -23,6 +23,7 @@ from asvi.diagnose import _verdict
 from asvi.errors import AsviError, ModelError, SiteError
 from asvi.files import read_file, write_file
 from asvi.fitting import checkpoint, schedule
+from asvi.fitting.problem import _KEPT
 
 # One worker, so that the fits that these tests share are made once.
 pytestmark = pytest.mark.xdist_group("test_fit")
@@ -109,6 +110,7 @@ def compiled():
 
 @pytest.mark.parametrize("family", [None, asvi.families.ConvexUpdate()])
 def test_new_data_of_the_same_shape_compile_nothing(family, compiled):
+    _KEPT.clear()
     asvi.fit(normal_model, Y, **{**QUICK, "family": family})
     assert len(compiled) > 1
     compiled[:] = ["listening"]
