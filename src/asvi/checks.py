@@ -207,7 +207,7 @@ def check_observed(site: str, msg: dict[str, Any]) -> None:
 
 def _check_data_shape(site: str, shape: Shape, times: Shape, fn: Distribution, frames: Any) -> None:
     """Raise unless data of this shape, at each of ``times`` steps, fit the distribution."""
-    wanted = fn.shape()
+    wanted, other = fn.shape(), ""
     try:
         together = jnp.broadcast_shapes(shape, wanted)
     except ValueError:
@@ -215,6 +215,11 @@ def _check_data_shape(site: str, shape: Shape, times: Shape, fn: Distribution, f
     else:
         if together[len(together) - fn.event_dim :] != fn.event_shape:
             problem = f"and one event has shape {fn.event_shape}"
+            if together == shape:
+                wider = (
+                    f"dist.{_public_name(fn)}(...).expand({list(shape)}).to_event({fn.event_dim})"
+                )
+                other = f'\nnumpyro.sample("{site}", {wider}, obs=y)   # if all of y is meant'
         elif together not in (shape, wanted):
             # (n, 1) against (n,) is n * n terms.
             problem = f"and the two broadcast to {together}, which counts each datum more than once"
@@ -226,7 +231,7 @@ def _check_data_shape(site: str, shape: Shape, times: Shape, fn: Distribution, f
         site,
         f"the observed data have shape {times + shape}, the distribution has shape "
         f"{times + wanted}{inside}, {problem}",
-        f'numpyro.sample("{site}", ..., obs=y)   # with y of shape {times + wanted}',
+        f'numpyro.sample("{site}", ..., obs=y)   # with y of shape {times + wanted}{other}',
     )
 
 
