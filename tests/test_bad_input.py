@@ -358,8 +358,7 @@ def test_a_column_of_data_against_a_row_would_count_each_datum_many_times():
 
 def test_data_longer_than_an_event():
     model = with_likelihood(lambda x: dist.Normal(x[None], 1.0).to_event(1))
-    wider = f"dist.Normal(...).expand([{len(Y)}]).to_event(1)"
-    with site_refused("y", "one event has shape (1,)", "with y of shape (1,)", wider):
+    with site_refused("y", "one event has shape (1,)", ".expand([3]).to_event(1), obs=y)"):
         start(model, Y)
 
 
