@@ -103,13 +103,15 @@ def advance_soon(
     """Let :func:`advance` be compiled for ``count`` lanes, beside what else goes on."""
     name, make = _advancing(problem, count, steps, draws, optimizer, score_share)
     dtype = problem.dtype
-    lanes = new_lanes(jnp.zeros((count, problem.size), dtype), optimizer=optimizer)
-    settings = Settings(
-        jnp.zeros(count, dtype),
-        jnp.zeros((count, count), dtype),
-        jnp.ones((count, 2), dtype),
-        jnp.zeros(count, dtype),
-    )
+
+    def example() -> tuple[Lanes, Settings]:
+        lanes = new_lanes(jnp.zeros((count, problem.size), dtype), optimizer=optimizer)
+        shapes = ((count,), (count, count), (count, 2), (count,))
+        return lanes, Settings(*(jnp.zeros(shape, dtype) for shape in shapes))
+
+    # In shapes alone: to make the arrays is some ten small programs, each of which would wait for
+    # what is being compiled already.
+    lanes, settings = jax.eval_shape(example)
     problem.compile_ahead(name, make, lanes, arrays, jax.random.key(0), settings)
 
 

@@ -62,13 +62,18 @@ KINDS = ("prior", "half-way", "gaussian")
 
 def begin(problem: Problem, arrays: list, key: jax.Array, plan: Plan) -> State:
     """Lanes at their starts."""
-    more = MORE_DRAWS if _has_one_program(problem) else 1
-    # Near its optimum a guide has path gradients of little variance; far from it they do not help.
-    advance_soon(problem, arrays, 1, **_program(problem, plan, 1, more, 0.0))
+    # Small programs first: they would wait for a large one that is being compiled.
     make = problem.jit(("initial", plan.lanes), lambda: partial(_starts, problem, plan.lanes))
-    kinds = [KINDS[i % 2] for i in range(plan.lanes)]
     free = np.array(make(key, arrays))
     unit = np.array(np.broadcast_to(np.asarray(units(problem)), free.shape))
+    furthest = limits(problem)
+    more = MORE_DRAWS if _has_one_program(problem) else 1
+    # Near its optimum a guide has path gradients of little variance; far from it they do not help.
+    if may_have_gaussian(problem):
+        advance_soon(problem, arrays, 1, **_program(problem, plan, 1, more, 0.0))
+    else:
+        advance_soon(problem, arrays, plan.lanes, **_program(problem, plan, plan.lanes, 1, 1.0))
+    kinds = [KINDS[i % 2] for i in range(plan.lanes)]
     rates = [plan.rates[i // 2 % len(plan.rates)] for i in range(plan.lanes)]
     found = gaussian_start(problem, arrays, jnp.asarray(free[0]), key, plan.lanes, plan.judge_draws)
     if found is not None:
@@ -77,7 +82,7 @@ def begin(problem: Problem, arrays: list, key: jax.Array, plan: Plan) -> State:
             lane, rate = plan.lanes - 1 - k, plan.gaussian_rates[k % len(plan.gaussian_rates)]
             free[lane], unit[lane] = found.vector, found.unit
             kinds[lane], rates[lane] = "gaussian", rate
-    limit = np.maximum(limits(problem), free)  # a start further out is left there
+    limit = np.maximum(furthest, free)  # a start further out is left there
     lanes = new_lanes(jnp.asarray(free), jnp.asarray(unit), plan.optimizer, jnp.asarray(limit))
     shares = [0.0 if kind == "gaussian" else 1.0 for kind in kinds]
     pools = list(range(plan.lanes))
@@ -88,8 +93,7 @@ def begin(problem: Problem, arrays: list, key: jax.Array, plan: Plan) -> State:
         _descend(plan, state, 0, max(plan.gaussian_rates))
     else:
         advance_soon(problem, arrays, plan.lanes, **_program_of(problem, plan, state))
-        if more > 1:  # what was begun above was for a start at the Gaussian
-            advance_soon(problem, arrays, 1, **_program(problem, plan, 1, 1, 0.0))
+        advance_soon(problem, arrays, 1, **_program(problem, plan, 1, 1, 0.0))
     return state
 
 
