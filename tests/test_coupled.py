@@ -557,8 +557,8 @@ def test_when_a_run_has_gained_enough():
 def test_a_gain_is_measured_again_while_it_may_be_nothing(monkeypatch, spread, gain, looks):
     made = []
 
-    def evaluate(_problem, rows, _arrays, keys, *, draws):
-        made.append(keys)
+    def evaluate(_problem, rows, _arrays, key, *, draws, streams):
+        made.append((key, streams))
         noise = np.random.default_rng(len(made)).normal(size=(4, draws)) * spread
         noise -= noise.mean()
         return np.concatenate([gain + noise, 0.0 * noise])

@@ -45,11 +45,10 @@ def gaussian_start(
     if gaussian is None:
         return None
     found = [project(problem, arrays, gaussian, start, play) for play in PLAYS]
-    keys = jax.random.split(key, (lanes, draws))
     ratios = []
     for vector, _ in found:
         rows = jnp.broadcast_to(vector, (lanes, vector.size))
-        drawn = evaluate(problem, rows, arrays, keys, draws=draws)
+        drawn = evaluate(problem, rows, arrays, key, draws=draws)
         ratios.append(np.ravel(np.asarray(drawn, float)))
     elbos = mean_elbos(np.array(ratios))
     if not np.isfinite(elbos).any():

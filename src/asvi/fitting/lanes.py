@@ -7,11 +7,12 @@ program serves restarts, a race over learning rates, and a step with many draws.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from asvi.fitting.problem import Problem
@@ -190,18 +191,35 @@ def _apply(
 
 
 def evaluate(
-    problem: Problem, free: jax.Array, arrays: list, key: jax.Array, *, draws: int
+    problem: Problem,
+    free: jax.Array,
+    arrays: list,
+    key: jax.Array,
+    *,
+    draws: int,
+    streams: Sequence[int] | None = None,
 ) -> jax.Array:
-    """ELBO draws of each row of ``free``: (lanes, draws), the same noise for every lane."""
-    return evaluate_with_noise(problem, free, arrays, key, draws=draws)[0]
+    """ELBO draws of each row of ``free``: (lanes, draws). Lanes of one stream have the same noise.
+
+    Without ``streams`` (lanes,), numbers below that of lanes, each lane has its own.
+    """
+    return evaluate_with_noise(problem, free, arrays, key, draws=draws, streams=streams)[0]
 
 
 def evaluate_with_noise(
-    problem: Problem, free: jax.Array, arrays: list, key: jax.Array, *, draws: int
+    problem: Problem,
+    free: jax.Array,
+    arrays: list,
+    key: jax.Array,
+    *,
+    draws: int,
+    streams: Sequence[int] | None = None,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """The same, and the noise that entered splines, by site: (lanes, draws, ...). One program."""
 
-    def compiled(free, arrays, keys):
+    def compiled(free, arrays, key, streams):
+        keys = jax.random.split(key, (len(free), draws))[streams]
+
         def lane(free, keys):
             return jax.lax.map(
                 lambda k: problem.elbo_and_noise(free, k, arrays), keys, batch_size=32
@@ -209,6 +227,6 @@ def evaluate_with_noise(
 
         return jax.vmap(lane)(free, keys)
 
-    keys = jax.random.split(key, (len(free), draws)) if key.ndim == 0 else key
+    order = np.arange(len(free)) if streams is None else np.asarray(streams)
     name = ("evaluate", len(free), draws)
-    return problem.jit(name, lambda: compiled)(free, arrays, keys)
+    return problem.jit(name, lambda: compiled)(free, arrays, key, order.astype(np.int32))

@@ -228,9 +228,8 @@ def _measure(
     problem: Problem, arrays: list, key: jax.Array, plan: Plan, state: State
 ) -> np.ndarray:
     """ELBO of every lane, all on the same draws; -inf where it is not finite."""
-    keys = jax.random.split(key, plan.judge_draws)
-    same = jnp.broadcast_to(keys, (plan.lanes, plan.judge_draws))
-    found = evaluate(problem, state.lanes.free, arrays, same, draws=plan.judge_draws)
+    same = [0] * plan.lanes
+    found = evaluate(problem, state.lanes.free, arrays, key, draws=plan.judge_draws, streams=same)
     return mean_elbos(found)
 
 

@@ -28,12 +28,13 @@ def gain_over(
         return np.inf, 0.0  # a single lane cannot be compared: go on to the last step
     half = plan.lanes // 2
     rows = jnp.stack([new] * half + [old] * (plan.lanes - half))
+    streams = [i % half for i in range(plan.lanes)]
     changes = np.zeros(0)
     gain, error = -np.inf, np.inf
     for i in range(LOOKS):
-        keys = jax.random.split(jax.random.fold_in(key, i), (half, plan.judge_draws))
-        keys = jnp.concatenate([keys, keys, keys])[: plan.lanes]
-        draws = np.asarray(evaluate(problem, rows, arrays, keys, draws=plan.judge_draws), float)
+        look = jax.random.fold_in(key, i)
+        found = evaluate(problem, rows, arrays, look, draws=plan.judge_draws, streams=streams)
+        draws = np.asarray(found, float)
         change = (draws[:half] - draws[half : 2 * half]).ravel()
         changes = np.append(changes, change[np.isfinite(change)])
         if not len(changes):
