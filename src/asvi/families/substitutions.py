@@ -122,6 +122,7 @@ def half_of(d: Any, edge: Any = 0.0) -> Distribution | None:
 
     None where it is not known. A location beside the edge makes the half wider.
 
+    >>> import jax
     >>> half = half_of(dist.StudentT(3.0, 0.0, 2.5))
     >>> round(float(jnp.median(half.sample(jax.random.key(0), (9999,)))), 1)   # 2.5 times 0.765
     1.9

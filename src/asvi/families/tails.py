@@ -34,7 +34,7 @@ class TailTransform(Transform):
     >>> import numpyro.distributions as dist
     >>> t, z = TailTransform(4.0), jnp.array([-3.0, 0.0, 1.0])
     >>> [round(float(x), 2) for x in t(z)]                      # quantiles of t: -6.62, 0, 1.14
-    [-6.65, 0.0, 1.14]
+    [-6.66, 0.0, 1.14]
     >>> bool(jnp.allclose(t.inv(t(z)), z, atol=1e-5))
     True
     """
@@ -79,7 +79,7 @@ class HalfTailTransform(TailTransform):
 
     >>> t, u = HalfTailTransform(4.0, 2.0), jnp.array([0.5, 3.0])
     >>> [round(float(x), 2) for x in t(u)], bool(jnp.allclose(t.inv(t(u)), u, atol=1e-5))
-    ([1.09, 13.3], True)
+    ([1.08, 13.31], True)
     """
 
     domain = constraints.positive
@@ -134,7 +134,7 @@ class TailedNormal(TransformedDistribution):
     >>> import numpyro.distributions as dist
     >>> x = jnp.array([-8.0, 0.0, 2.0])
     >>> [round(float(p), 2) for p in TailedNormal(4.0, 1.0, 2.0).log_prob(x)]
-    [-6.25, -2.01, -2.01]
+    [-6.18, -1.83, -1.83]
     >>> [round(float(p), 2) for p in dist.StudentT(4.0, 1.0, 2.0).log_prob(x)]
     [-6.18, -1.83, -1.83]
     """
