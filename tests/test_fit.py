@@ -119,6 +119,28 @@ def test_new_data_of_the_same_shape_compile_nothing(family, compiled):
     assert abs(again.posterior.mean()["mu"] - exact_normal(Y.astype(float) + 1)[0]) < 0.1
 
 
+@pytest.mark.parametrize(
+    "rows",
+    [
+        lambda y: y[y > 1],
+        lambda y: y[: int(y.max())],
+        lambda y: y * [1.0, 2.0, 3.0][y.astype(int)[0]],
+        lambda y: y[~np.isnan(y)],
+    ],
+    ids=["mask", "length", "lookup", "numpy"],
+)
+def test_a_model_may_look_at_the_values_of_its_data(rows):
+    def model(y):
+        mu = numpyro.sample("mu", dist.Normal(0.0, 10.0))
+        numpyro.sample("y", dist.Normal(mu, 1.0), obs=rows(y))
+
+    guide = asvi.AutoASVI(model)
+    svi = numpyro.infer.SVI(model, guide, optax.adam(0.1), asvi.ELBO())
+    assert np.isfinite(svi.evaluate(svi.init(jax.random.key(0), Y), Y))
+    result = asvi.fit(model, Y, **{**QUICK, "steps": 250, "restarts": 2})
+    assert np.isfinite(result.elbo)
+
+
 def test_new_data_are_checked_by_the_program_that_was_kept(compiled):
     asvi.fit(normal_model, Y, **QUICK)
     compiled[:] = ["listening"]

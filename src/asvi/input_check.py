@@ -14,7 +14,7 @@ import jax
 from numpyro.distributions import Distribution, Unit
 
 from asvi.checks import check_distribution, check_observed
-from asvi.layout import Layout, split
+from asvi.layout import NEEDS_VALUES, Layout, split
 from asvi.program import survey
 
 __all__ = ["InputCheck"]
@@ -70,11 +70,7 @@ class InputCheck:
             look, about = _looking(self.model, layout)
             try:
                 found = _run(look, arrays)
-            except (
-                jax.errors.ConcretizationTypeError,
-                jax.errors.TracerArrayConversionError,
-                jax.errors.TracerIntegerConversionError,
-            ):  # the model looks at its data: they are part of its program
+            except NEEDS_VALUES:
                 look, about = _looking(self.model, layout, arrays)
                 return _run(look, []), about
             self._kept[key] = look, about

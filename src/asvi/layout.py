@@ -14,7 +14,16 @@ import numpy as np
 
 from asvi.errors import ModelError
 
-__all__ = ["Layout", "split"]
+__all__ = ["NEEDS_VALUES", "Layout", "split"]
+
+#: What JAX raises where a model's Python looks at the values of its data: then these cannot be
+#: inputs of a compiled program, and become part of it.
+NEEDS_VALUES = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.NonConcreteBooleanIndexError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+)
 
 
 class _Array:

@@ -20,7 +20,7 @@ from asvi.families.moved import MovedNoise
 from asvi.families.noise import noise_shape, stand_in, standard
 from asvi.fitting.compiling import Ahead, compiler_options
 from asvi.guide import AutoASVI, autoguide
-from asvi.layout import split
+from asvi.layout import NEEDS_VALUES, split
 from asvi.objective import ELBO, score_part, trace_of
 from asvi.program import Program
 from asvi.stacked import over_steps
@@ -61,7 +61,7 @@ class Problem:
         self.set_up(arrays, check)
         try:
             example = jax.eval_shape(self._initial, jax.random.key(0), arrays)
-        except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError):
+        except NEEDS_VALUES:
             self.static_data, self._fixed = True, arrays
             example = jax.eval_shape(self._initial, jax.random.key(0), arrays)
         zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), example)
