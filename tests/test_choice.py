@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -11,7 +12,7 @@ import numpyro.distributions as dist
 import pytest
 
 import asvi
-from asvi.fitting import choice
+from asvi.fitting import choice, run, schedule
 
 Y = jnp.array([1.0, -0.5, 2.0, 0.3])
 PLAN = {"progress": False, "steps": 1500, "restarts": 2}
@@ -24,50 +25,70 @@ def groups(y):
         numpyro.sample("y", dist.Normal(theta, 1.0), obs=y)
 
 
-def test_a_large_model_is_fitted_by_what_is_ahead(monkeypatch):
+@pytest.fixture
+def no_gaussian(monkeypatch):
+    monkeypatch.setattr(schedule, "gaussian_start", lambda *_: None)
+
+
+def test_a_large_model_near_its_posterior_needs_no_short_runs(monkeypatch):
     small = asvi.fit(groups, Y, **PLAN)
-    assert "beside ConvexUpdate" not in small.info["family"]
     monkeypatch.setattr(choice, "SMALL", 10)
     large = asvi.fit(groups, Y, **PLAN)
-    assert large.info["family"].startswith("Coupled, the default")
-    assert "nat beside ConvexUpdate after 1000 steps of each" in large.info["family"]
-    assert large.elbo == small.elbo  # the short runs leave no trace
-    asked = asvi.fit(groups, Y, family=asvi.families.Coupled(), **PLAN)
-    assert asked.info["family"] == "Coupled, as asked for"
+    assert large.info["start"] == "gaussian"
+    assert "beside ConvexUpdate" not in large.info["family"]
+    assert large.elbo == small.elbo
 
-    # A rival that is ahead is taken.
-    run = choice.run
 
-    def behind(problem, *rest):
-        found = run(problem, *rest)
-        far = isinstance(problem.family, asvi.families.Coupled)
-        return replace(found, elbo=found.elbo - 10.0) if far else found
+@pytest.mark.parametrize(("name", "ahead"), [("Coupled", 10.0), ("ConvexUpdate", -10.0)])
+def test_a_large_model_is_fitted_by_what_is_ahead(name, ahead, no_gaussian, monkeypatch):
+    family = getattr(asvi.families, name)()
+    asked = asvi.fit(groups, Y, family=family, **PLAN)
+    assert asked.info["family"] == f"{name}, as asked for"
+    conclude = choice.conclude
 
-    monkeypatch.setattr(choice, "run", behind)
-    convex = asvi.fit(groups, Y, **PLAN)
-    assert convex.info["family"].startswith("ConvexUpdate: Coupled measured -")
-    assert not any("coupling" in name for name in convex.params)
+    def with_lead(problem, *rest):
+        found = conclude(problem, *rest)
+        lead = ahead if isinstance(problem.family, asvi.families.Coupled) else 0.0
+        return replace(found, elbo=found.elbo + lead)
 
-    # Ctrl-C in a short run gives what it has.
-    monkeypatch.setattr(
-        choice, "run", lambda *args: replace(run(*args), steps=250, message="interrupted: ...")
-    )
-    broken = asvi.fit(groups, Y, **PLAN)
-    assert "interrupted" in broken.message
-    assert np.isfinite(broken.elbo)
-    assert np.isfinite(broken.posterior.mean()["mu"])
+    monkeypatch.setattr(choice, "SMALL", 10)
+    monkeypatch.setattr(choice, "conclude", with_lead)
+    found = asvi.fit(groups, Y, **PLAN)
+    assert found.info["family"].startswith(name)
+    assert "nat beside ConvexUpdate after 1000 steps of each" in found.info["family"]
+    assert any("coupling" in name for name in found.params) == (name == "Coupled")
+    # It goes on as if nothing had been measured.
+    assert found.elbo == asked.elbo
+    assert (found.losses == asked.losses).all()
+
+
+def test_ctrl_c_in_a_short_run_gives_what_it_has(no_gaussian, monkeypatch):
+    monkeypatch.setattr(choice, "SMALL", 10)
+    steps = iter(range(3))
+
+    def broken(*args):
+        if next(steps) == 2:
+            raise KeyboardInterrupt
+        return step_chunk(*args)
+
+    step_chunk = run.step_chunk
+    monkeypatch.setattr(run, "step_chunk", broken)
+    found = asvi.fit(groups, Y, **PLAN)
+    assert "interrupted" in found.message
+    assert found.steps == 500
+    assert np.isfinite(found.elbo)
+    assert np.isfinite(found.posterior.mean()["mu"])
 
 
 @pytest.mark.parametrize("gain", [np.nan, -1.9, 0.0])
-def test_what_is_not_told_apart_stays_with_the_default(gain, monkeypatch):
-    class Found:
-        steps, elbo_se = 1000, np.sqrt(0.5)
-
-        def __init__(self, elbo):
-            self.elbo = elbo
-
-    elbos = iter([gain, 0.0])
+def test_what_is_not_told_apart_stays_with_the_default(gain, no_gaussian, monkeypatch):
+    conclude, elbos = choice.conclude, iter([gain, 0.0])
     monkeypatch.setattr(choice, "SMALL", 0)
-    monkeypatch.setattr(choice, "run", lambda *_: Found(next(elbos)))
-    chosen = choice.choose_family(groups, (Y,), {}, "auto", None, choice.Plan(), False)
+    monkeypatch.setattr(
+        choice,
+        "conclude",
+        lambda *args: replace(conclude(*args), elbo=next(elbos), elbo_se=np.sqrt(0.5)),
+    )
+    plan = choice.Plan(lanes=2, chunk=10)
+    chosen = choice.choose_family(groups, (Y,), {}, "auto", jax.random.key(0), plan, False)
     assert isinstance(chosen.family, asvi.families.Coupled)

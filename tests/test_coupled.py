@@ -15,11 +15,13 @@ from scipy.optimize import minimize
 import asvi
 from asvi.errors import FamilyError
 from asvi.families import ConvexUpdate, Coupled, MeanField
+from asvi.families.cells import Cells
 from asvi.families.coupled import bending, bends, steering, steers
 from asvi.families.moved import Heard, MovedNoise
 from asvi.families.noise import noise_shape, standard
 from asvi.families.spline import WEIGHTS, bend
 from asvi.fitting import schedule, stopping
+from asvi.fitting.arrow import Arrow
 from asvi.fitting.gaussian import _moved, find_gaussian
 from asvi.fitting.lanes import Settings, _apply, advance, evaluate, new_lanes
 from asvi.fitting.plan import Plan
@@ -437,19 +439,21 @@ def test_the_gaussian_is_the_nearest_one_not_the_mode():
     best = minimize(loss, [0.0, -1.0]).x
     assert found is not None
     np.testing.assert_allclose(found.mean[0], best[0], atol=0.01)
-    np.testing.assert_allclose(found.precision[0, 0] ** -0.5, np.exp(best[1]), rtol=0.03)
+    np.testing.assert_allclose(found.precision.diagonal()[0] ** -0.5, np.exp(best[1]), rtol=0.03)
     mode = minimize(lambda m: 0.5 * m[0] ** 2 - 6 * m[0] + np.exp(2 * m[0]), [0.0]).x[0]
     assert abs(found.mean[0] - mode) > 0.05  # the two can be told apart
 
 
 def test_a_natural_gradient_keeps_the_precision_positive():
     rng = np.random.default_rng(0)
+    cells = Cells(np.arange(4))
     for _ in range(20):
         root = rng.normal(size=(4, 4))
         hessian = rng.normal(size=(4, 4)) * 10
-        moved = _moved(np.zeros(4), root @ root.T + np.eye(4), np.ones(4), hessian + hessian.T, 1.0)
+        precision = Arrow(cells, root @ root.T + np.eye(4))
+        moved = _moved(np.zeros(4), precision, np.ones(4), Arrow(cells, hessian + hessian.T), 1.0)
         assert moved is not None
-        assert np.linalg.eigvalsh(moved[1]).min() > 0
+        assert np.linalg.eigvalsh(moved[1].dense()).min() > 0
 
 
 def raw_regression(x, y):

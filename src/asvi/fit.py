@@ -176,9 +176,12 @@ def fit(
     if choice is None:
         choice = choose_family(model, args, kwargs, discrete, key, plan, progress)
     problem, arrays = choice.made or problem_for(model, choice.family, args, kwargs, discrete)
+    state = choice.state
     if draws is None and problem.may_have_scores and problem.has_scores(arrays):
-        plan = replace(plan, draws=8)
-    found = choice.stopped or run(problem, arrays, key, plan, progress, checkpoint, begun)
+        plan, state = replace(plan, draws=8), None
+    found = choice.stopped or run(
+        problem, arrays, key, plan, progress, checkpoint, begun, state=state
+    )
     found.info["family"] = _why(problem, found, choice.measured)
     return _as_fit(found, problem, arrays)
 

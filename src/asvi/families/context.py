@@ -21,12 +21,13 @@ from itertools import combinations
 from math import prod
 from typing import NamedTuple
 
+from asvi.families.cells import LARGEST_DENSE, cells_of
 from asvi.program import Program, Site
 
-__all__ = ["LARGEST_FRAME", "Context", "Limits", "Noise", "choose_contexts", "moral_edges"]
+__all__ = ["Context", "Limits", "Noise", "choose_contexts", "moral_edges"]
 
 Shape = tuple[int, ...]
-LARGEST_FRAME = 250  # latent numbers: a Hessian has their square
+MOST_ACROSS = 100_000  # edges between what groups have in common and the groups
 LARGEST_BENT = 2_000  # latent numbers: beyond, every weight per number is felt
 
 
@@ -73,6 +74,8 @@ class Context:
     """Size of the blocks of numbers that shift each other; 0 for none."""
     frame: bool = False
     """Whether there is a second, fixed coupling, to hold a curvature that was found beforehand."""
+    rich: bool = False
+    """Whether globals steer it by curves of their noise, and have splines themselves."""
     bent: bool = True
     """Whether its noise may be skewed, and bent and stretched by others."""
     dropped: tuple[str, ...] = ()
@@ -106,13 +109,20 @@ class _Chooser:
         self.near = {frozenset(edge) for edge in moral_edges(program)}
         numbers = sum(prod(site.steps) * prod(shapes[site.address]) for site in sites)
         # Large models may always have a few edges per number: cost stays linear in their size.
-        self.budget = max(limits.max_edges, 6 * numbers)
-        self.framed, self.bent = numbers <= LARGEST_FRAME, numbers <= LARGEST_BENT
+        self.least = self.budget = max(limits.max_edges, 6 * numbers)
+        self.rich, self.bent = numbers <= LARGEST_DENSE, numbers <= LARGEST_BENT
+        whole = {site.address: site.steps + shapes[site.address] for site in sites}
+        cells = cells_of(sites, whole) if all(noise.moves for noise in noises.values()) else None
+        self.framed = cells is not None
+        if cells is not None and cells.groups and limits.max_edges:
+            # What cells have in common couples them to it, and through it: no edge is as good.
+            across = len(cells.core) * (cells.size - len(cells.core))
+            self.budget = max(self.budget, min(across + limits.max_edges, MOST_ACROSS))
         self.limits = limits
         self.spent = 0
 
-    def afford(self, edges: int, share: float = 1.0) -> bool:
-        if self.spent + edges > share * self.budget:
+    def afford(self, edges: int, most: float | None = None) -> bool:
+        if self.spent + edges > (self.budget if most is None else most):
             return False
         self.spent += edges
         return True
@@ -121,7 +131,7 @@ class _Chooser:
         shape = self.shapes[site.address]
         runs, numbers = prod(site.steps), prod(shape)
         moves = self.noises[site.address].moves
-        context = Context(shape, moves, frame=self.framed, bent=self.bent)
+        context = Context(shape, moves, frame=self.framed, rich=self.rich, bent=self.bent)
         if not moves:
             return self._gated(context, i, site)
         context = self._celled(self._gated(context, i, site), i, site, runs)
@@ -161,10 +171,11 @@ class _Chooser:
         return replace(context, cell=tuple(cell))
 
     def _within(self, context: Context, site: Site, runs: int, numbers: int) -> Context:
-        if numbers > 1 and not _subsampled(site) and self.afford(runs * numbers**2, 0.5):
+        half = 0.5 * self.least
+        if numbers > 1 and not _subsampled(site) and self.afford(runs * numbers**2, half):
             return replace(context, within=numbers)
         event = prod(context.shape[len(site.full_batch_shape) :])
-        if event > 1 and self.afford(runs * numbers * event, 0.5):
+        if event > 1 and self.afford(runs * numbers * event, half):
             return replace(context, within=event)
         return replace(context, dropped=(site.address,)) if numbers > 1 else context
 
@@ -177,7 +188,7 @@ class _Chooser:
         within = [s for s in self.sites if s.block == site.block and not _subsampled(s)]
         sources = [s.address for s in self._speaking(within)]
         step = sum(prod(self.shapes[a]) for a in sources)
-        share = 0.5 * self.budget / max(1, len(sources))
+        share = 0.5 * self.least / max(1, len(sources))
         window = int(min(longest, share // max(1, runs * numbers * step)))
         if window < 1 or not self.afford(runs * numbers * step * window):
             return context

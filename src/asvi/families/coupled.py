@@ -25,8 +25,9 @@ So do *loudness* L and *voice* V, how much a number hears and how loud it speaks
 chain hangs together is another matter where its scale is large. Large models go without. S, at the
 globals of small models, is a monotone spline (:mod:`asvi.families.spline`), elsewhere w is z.
 
-In small models there is a second coupling, the *frame*: :math:`x = T(m + s(\\epsilon + F
-\\epsilon_{earlier}))` with :math:`\\epsilon` what the noise became above. It is not trained.
+In small models, and in large ones whose plates say what is apart (:mod:`asvi.families.cells`),
+there is a second coupling, the *frame*: with :math:`\\epsilon` what the noise became above,
+:math:`x = T(m + s(\\epsilon + F \\epsilon_{earlier}))`. It is not trained.
 ``fit`` writes the Gaussian that it found into it, and the rest is learned in coordinates in which
 that Gaussian is the standard one: posteriors with correlations of 0.9999 are no harder than others.
 """
@@ -65,7 +66,8 @@ class Coupled(ConvexUpdate, ContextFamily):
     :param context: ``"auto"`` chooses by the program's graph and the sizes; ``"globals"`` listens
         to low-dimensional sites alone; ``"none"`` is the convex update with an offset.
     :param max_edges: coupling weights that may be spent in all; models with more than a sixth as
-        many latent numbers may have six per number.
+        many latent numbers may have six per number, and models of many groups as many as there are
+        pairs of a number of a group and one that all groups have in common, up to 100,000.
     :param window: steps that a chain looks back on; by default as many as fit.
     :param initial_prior_weight, start, gate_gain, parameterization: as for
         :class:`~asvi.families.convex.ConvexUpdate`.
@@ -135,7 +137,7 @@ class Coupled(ConvexUpdate, ContextFamily):
     def declare_in(self, site: Site, context: Context) -> dict[str, Parameter]:
         declared = ConvexUpdate.declare(self, site)
         gates = context.size(context.gates)
-        features = steers(gates, context.frame)
+        features = steers(gates, context.rich)
         if gates:
             for name, parameter in list(declared.items()):
                 if not site.parents and not name.endswith("scale/data_term"):
@@ -151,18 +153,18 @@ class Coupled(ConvexUpdate, ContextFamily):
         if context.bent:
             declared["coupling/skew"] = _weights(context.shape)
         alone = not site.steps and not site.plates
-        if context.frame and alone and prod(context.shape) <= CROSSED:
+        if context.rich and alone and prod(context.shape) <= CROSSED:
             declared["coupling/spline"] = _weights((*context.shape, WEIGHTS))
         steered = {}
         if gates and context.bent:
-            steered = {"bend_gates": bends(gates, context.frame), "stretch_gates": features}
-        if gates and context.frame:
+            steered = {"bend_gates": bends(gates, context.rich), "stretch_gates": features}
+        if gates and context.rich:
             steered |= {"loudness": features, "voice": features}
         if context.cell_size and context.bent:
             cell = context.cell_size
             steered |= {
-                "bend_cell": bends(cell, context.frame),
-                "stretch_cell": steers(cell, context.frame),
+                "bend_cell": bends(cell, context.rich),
+                "stretch_cell": steers(cell, context.rich),
             }
         for name, size in steered.items():
             declared[f"coupling/{name}"] = _weights((*context.shape, size))

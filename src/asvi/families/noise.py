@@ -44,6 +44,7 @@ __all__ = [
     "noise_shape",
     "stand_in",
     "standard",
+    "widths",
 ]
 
 LOCATION_SCALE = (Normal, Laplace, Logistic, Gumbel, SoftLaplace)
@@ -119,6 +120,22 @@ def standard(dist: Distribution) -> Standard:
         loc, scale = _to(d.loc, shape), _to(d.scale, shape)
         return Standard(dist, T.IdentityTransform(), loc, scale, direct=True, unit=_unit(d))
     return _through_support(dist)
+
+
+def widths(found: Standard) -> jax.Array:
+    """How far one unit of each number's noise moves its value, before maps to a support.
+
+    >>> import numpyro.distributions as dist
+    >>> factor = jnp.array([[2.0, 0.0], [1.0, 3.0]])
+    >>> widths(standard(dist.MultivariateNormal(jnp.zeros(2), scale_tril=factor))).tolist()
+    [2.0, 3.0]
+    """
+    first = found.transform
+    if isinstance(first, T.ComposeTransform) and first.parts:
+        first = first.parts[0]
+    if not isinstance(first, _Whitening):
+        return found.scale
+    return found.scale * jnp.diagonal(first.scale_tril, axis1=-2, axis2=-1)
 
 
 def stand_in(prior: Distribution) -> Distribution:

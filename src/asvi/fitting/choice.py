@@ -2,8 +2,9 @@
 
 Small models get :class:`~asvi.families.Coupled`: it contains the convex update, and on every task
 of the suite it ends at least as high. A large one has many weights to learn, each step is dearer,
-and a run has only so many. There both families run through the race's first phase, and the convex
-update is taken where it is ahead of its rival by more than twice the error of the difference.
+and a run has only so many. Where a start near the posterior is found, they are known already. Where
+none is, both families run through the race's first phase, and the convex update is taken where it
+is ahead of its rival by more than twice the error of the difference. The winner goes on from there.
 """
 
 from __future__ import annotations
@@ -17,23 +18,26 @@ import jax
 import numpy as np
 
 from asvi.families import ConvexUpdate, Coupled
-from asvi.fitting.plan import Plan
+from asvi.fitting.plan import Plan, State
 from asvi.fitting.problem import Problem, problem_for
-from asvi.fitting.run import Run, run
+from asvi.fitting.run import Run, conclude, first_state, optimise
 from asvi.fitting.schedule import SMALL
 
 __all__ = ["Choice", "choose_family"]
 
 
 class Choice(NamedTuple):
-    """A family, what was measured, in words, and a run that the user broke off, if so."""
+    """A family, what was measured, in words, and what there is already of a run with it."""
 
     family: Any
     measured: str | None = None
     """None where the family was asked for, "" where nothing needed to be measured."""
     stopped: Run | None = None
+    """A run that the user broke off."""
     made: tuple[Problem, list] | None = None
     """The problem of that family and its data, checked, where it was made."""
+    state: State | None = None
+    """Where its run stands."""
 
 
 def choose_family(
@@ -46,19 +50,28 @@ def choose_family(
     progress: bool,
 ) -> Choice:
     """The family for this model, by its size and, where it is large, by what is measured."""
-    problem, arrays = problem_for(model, Coupled(), args, kwargs, discrete)
-    short = plan.explore_chunks * plan.chunk
-    if problem.size <= SMALL or plan.max_steps <= short:
-        return Choice(Coupled(), "", made=(problem, arrays))
-    plan = replace(plan, max_steps=short, draws=Plan.draws)
-    found = []
-    for family in (Coupled(), ConvexUpdate()):
-        problem, arrays = problem_for(model, family, args, kwargs, discrete)
-        found.append(run(problem, arrays, key, plan, progress, None, time.monotonic()))
-        if found[-1].steps < short:  # Ctrl-C: the first run is whole, or all there is
-            return Choice(Coupled(), "", replace(found[0], message=found[-1].message))
-    coupled, convex = found
-    gain, error = coupled.elbo - convex.elbo, float(np.hypot(coupled.elbo_se, convex.elbo_se))
-    told = f"{gain:+.3g} ± {error:.2g} nat beside ConvexUpdate after {short} steps of each"
+    coupled = problem_for(model, Coupled(), args, kwargs, discrete)
+    short = replace(plan, max_steps=plan.explore_chunks * plan.chunk)
+    if coupled[0].size <= SMALL or plan.max_steps <= short.max_steps:
+        return Choice(Coupled(), "", made=coupled)
+    begun = time.monotonic()
+    first = first_state(*coupled, key, plan)
+    if first.phase != "explore":  # near the posterior: it has what the convex update cannot hold
+        return Choice(Coupled(), "", made=coupled, state=first)
+    convex = problem_for(model, ConvexUpdate(), args, kwargs, discrete)
+    found, states = [], []
+    for problem, arrays in (coupled, convex):
+        state = first if problem is coupled[0] else first_state(problem, arrays, key, plan)
+        message = optimise(problem, arrays, key, short, state, progress)
+        states.append(state.copy())
+        found.append(conclude(problem, arrays, key, short, state, message, begun))
+        if message:  # Ctrl-C: the first run is whole, or all there is
+            return Choice(Coupled(), "", replace(found[0], message=message), coupled)
+    gain = found[0].elbo - found[1].elbo
+    error = float(np.hypot(found[0].elbo_se, found[1].elbo_se))
+    after = f"after {short.max_steps} steps of each"
+    told = f"{gain:+.3g} ± {error:.2g} nat beside ConvexUpdate {after}"
     # Impossible draws on both sides say nothing: NaN is not less.
-    return Choice(ConvexUpdate() if gain < -2 * error else Coupled(), told)
+    if gain < -2 * error:
+        return Choice(ConvexUpdate(), told, made=convex, state=states[1])
+    return Choice(Coupled(), told, made=coupled, state=states[0])

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -31,7 +31,8 @@ import jax.numpy as jnp
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from asvi.families.context import LARGEST_FRAME
+from asvi.families.cells import Cells
+from asvi.fitting.arrow import Arrow
 from asvi.fitting.noise_space import NoiseSpace
 from asvi.fitting.problem import Problem
 from asvi.fitting.wiring import factor, listeners, wiring
@@ -41,11 +42,13 @@ __all__ = ["Gaussian", "find_gaussian"]
 NEWTON_STEPS = 100
 SEVERAL, OTHERS = 100, 3  # latent numbers up to which further starts are tried, and how many
 SOLVED = 1e-3  # expected gain of the next step, in nats
-NARROW = 16.0  # precision, over the prior's, of the start at the prior's centre
+NARROW = (16.0, 1e3, 1e5)  # precisions, over the prior's, of the start at the prior's centre
 MOST = 64  # points that are looked at in one call
 CLIMB_STEPS, CLIMB_DRAWS, SETTLED, SETS = 60, MOST, 0.02, 2
 REFINE_STEPS, REFINE_DRAWS = 15, MOST
 SHORTEST = 1e-3  # step of a natural gradient, below which there is no way on
+LEAK = 0.1  # share of a product with the Hessian that cells may have among each other
+WIDEST = 2**22  # numbers that are worked on at once
 AFFORDABLE = 5e10  # multiply-adds that may be spent on averages of one start
 
 Look = Callable[[np.ndarray], "Seen | None"]
@@ -57,9 +60,10 @@ class Seen:
 
     value: np.ndarray  # (points,)
     slope: np.ndarray  # mean gradient
-    hessian: np.ndarray  # mean Hessian
-    loc: np.ndarray  # (points, numbers): each number's prior location and scale
+    hessian: Arrow  # mean Hessian
+    loc: np.ndarray  # (points, numbers): each number's prior location, scale and width
     scale: np.ndarray
+    width: np.ndarray
 
 
 @dataclass
@@ -67,7 +71,7 @@ class Gaussian:
     """Mean and precision over the noise, and each number's prior location and scale at the mean."""
 
     mean: np.ndarray
-    precision: np.ndarray
+    precision: Arrow
     loc: np.ndarray
     scale: np.ndarray
     elbo: float
@@ -76,16 +80,16 @@ class Gaussian:
 
 def find_gaussian(problem: Problem, arrays: list[Any], params: dict[str, Any]) -> Gaussian | None:
     """The Gaussian; None where the model is too large for it or will not do."""
-    if not NoiseSpace.serves(problem, LARGEST_FRAME):
+    if not NoiseSpace.serves(problem):
         return None
     space = NoiseSpace(problem)
-    listening = listeners(space, wiring(problem, space, arrays))
+    hears = listeners(space, wiring(problem, space, arrays))
     for double in (True, False):
         try:
             # Several threads on matrices this small wait for each other, and for the compiler's.
             with jax.enable_x64(True) if double else nullcontext(), threadpool_limits(1):
                 look, cost = _look(space, arrays, params, double)
-                return _best(look, space.size, listening, cost)
+                return _best(look, space.cells, hears, cost)
         except (TypeError, ValueError, NotImplementedError):
             continue  # a model whose types are written down will not run in another precision
     return None
@@ -103,33 +107,43 @@ def _look(
 ) -> tuple[Look, float]:
     """A function of points, (points, numbers), None where something is not finite; and its cost.
 
-    One program serves any number of points, in a loop whose length is an input.
+    One program serves any number of points, in a loop whose length is an input. Columns of the
+    Hessian are had by directions: one for each number of the core, and one for each number of a
+    cell, for all cells at once. A last one shows whether cells meet after all: None where they do.
     """
     if double:
         arrays, params = jax.tree.map(_widened, (arrays, params))
+    cells, ways = space.cells, _directions(space.cells)
+    sizes = [np.size(x) for x in jax.tree.leaves(arrays)]
+    breadth = space.size + max(sizes, default=0)
+    told = ("loc", "scale", "width")
+    at_once = max(1, min(len(ways), WIDEST // breadth))
 
     def run(vector, arrays, params):
         seen = space.run(vector, params, arrays)
         return seen["log_density"], seen
 
-    def slope_of(vector, arrays, params):
-        slope, seen = jax.grad(run, has_aux=True)(vector, arrays, params)
-        return slope, (slope, seen)
+    def look(points, count, ways, arrays, params):
+        def slope_of(vector):
+            slope, seen = jax.grad(run, has_aux=True)(vector, arrays, params)
+            return slope, (slope, seen)
 
-    def look(points, count, arrays, params):
         def one(i, found):
-            hessian, (slope, seen) = jax.jacfwd(slope_of, has_aux=True)(points[i], arrays, params)
-            value, slopes, hessians, loc, scale = found
+            _, curve, (slope, seen) = jax.linearize(slope_of, points[i], has_aux=True)
+            if at_once == len(ways):
+                columns = jax.vmap(curve)(ways)
+            else:
+                columns = jax.lax.map(curve, ways, batch_size=at_once)
+            value, slopes, hessians, *rest = found
             return (
                 value.at[i].set(seen["log_density"]),
                 slopes + slope / count,
-                hessians + hessian / count,
-                loc.at[i].set(seen["loc"]),
-                scale.at[i].set(seen["scale"]),
+                hessians + columns / count,
+                *(x.at[i].set(seen[name]) for name, x in zip(told, rest, strict=True)),
             )
 
         rows, vector = jnp.zeros_like(points), jnp.zeros_like(points[0])
-        begin = (rows[:, 0], vector, jnp.outer(vector, vector), rows, rows)
+        begin = (rows[:, 0], vector, jnp.zeros(ways.shape, points.dtype), *[rows] * len(told))
         return jax.lax.fori_loop(0, count, one, begin)
 
     compiled = space.problem.jit(("curvature", double), lambda: look)
@@ -138,67 +152,131 @@ def _look(
         count = len(points)
         padded = np.zeros((MOST, space.size), points.dtype)
         padded[:count] = points
-        value, slope, hessian, loc, scale = (
-            np.asarray(a, float) for a in compiled(padded, count, arrays, params)
+        value, slope, columns, *rest = (
+            np.asarray(a, float) for a in compiled(padded, count, ways, arrays, params)
         )
-        found = Seen(value[:count], slope, hessian, loc[:count], scale[:count])
-        return found if all(np.isfinite(a).all() for a in vars(found).values()) else None
+        if not all(np.isfinite(a).all() for a in (value[:count], slope, columns, *rest)):
+            return None
+        hessian = _assembled(cells, columns)
+        if cells.groups and not _holds(hessian, ways[-1], columns[-1]):
+            return None
+        return Seen(value[:count], slope, hessian, *(a[:count] for a in rest))
 
-    sizes = [np.size(x) for x in jax.tree.leaves(arrays)]
-    return at, float(space.size) * (space.size + max(sizes, default=0))
+    return at, float(len(ways)) * breadth
 
 
-def _best(look: Look, size: int, listening: list[np.ndarray], cost: float) -> Gaussian | None:
+def _directions(cells: Cells) -> np.ndarray:
+    """Along which the Hessian is looked at, (directions, numbers)."""
+    ways = np.zeros((len(cells.core) + sum(g.shape[1] for g in cells.groups), cells.size))
+    ways[np.arange(len(cells.core)), cells.core] = 1.0
+    begin = len(cells.core)
+    for group in cells.groups:
+        ways[begin + np.arange(group.shape[1]), group] = 1.0
+        begin += group.shape[1]
+    if not cells.groups:
+        return ways
+    return np.concatenate([ways, np.random.default_rng(3).choice([-1.0, 1.0], (1, cells.size))])
+
+
+def _assembled(cells: Cells, columns: np.ndarray) -> Arrow:
+    """The Hessian, from its products with all directions."""
+    core = columns[: len(cells.core)]
+    down, blocks, begin = [], [], len(cells.core)
+    for group in cells.groups:
+        # (core, cells, b) and (b of the column, cells, b of the row)
+        down.append(np.moveaxis(core[:, group], 0, 2))
+        blocks.append(np.moveaxis(columns[begin : begin + group.shape[1]][:, group], 0, 2))
+        begin += group.shape[1]
+    right = tuple(np.swapaxes(x, 1, 2) for x in down)
+    return Arrow(cells, core[:, cells.core], tuple(down), right, tuple(blocks)).symmetric()
+
+
+def _holds(hessian: Arrow, way: np.ndarray, found: np.ndarray) -> bool:
+    """Whether the Hessian is this one, by its product with one direction."""
+    missed = np.linalg.norm((hessian @ way[:, None])[:, 0] - found)
+    return bool(missed <= LEAK * np.linalg.norm(found))
+
+
+def _best(look: Look, cells: Cells, hears: Arrow, cost: float) -> Gaussian | None:
     """The better end of the two ways."""
+    size = cells.size
     starts = [np.zeros(size)]
     if size <= SEVERAL:
         # Posteriors of dynamics have false modes near the prior's centre.
         starts += list(np.random.default_rng(0).normal(size=(OTHERS, size)))
-    modes = [mode for start in starts if (mode := _newton(look, start)) is not None]
+    held = _scaling(look, cells) if cells.groups else np.zeros(size, bool)
+    modes = [mode for start in starts if (mode := _newton(look, start, held)) is not None]
     begins = sorted(modes, key=lambda mode: -mode.elbo)[:1]
-    centre = look(np.zeros((1, size)))
-    if centre is not None:
-        begins.append(
-            Gaussian(
-                np.zeros(size), NARROW * np.eye(size), centre.loc[0], centre.scale[0], elbo=-np.inf
-            )
-        )
     steps = int(np.clip(AFFORDABLE / (30 * cost * CLIMB_DRAWS), 0, CLIMB_STEPS))
-    ends = [end for begin in begins if (end := _climb(look, begin, listening, steps)) is not None]
+    ends = [end for begin in begins if (end := _climb(look, begin, hears, steps)) is not None]
+    centre = look(np.zeros((1, size)))
+    if centre is not None and not (ends and cells.groups):
+        for narrow in NARROW:
+            at = narrow * Arrow.identity(cells)
+            begin = Gaussian(np.zeros(size), at, centre.loc[0], centre.scale[0], -np.inf)
+            end = _climb(look, begin, hears, steps)
+            if end is not None:
+                ends.append(end)
+                break
     return max(ends, key=lambda end: end.elbo) if ends else (begins[0] if modes else None)
 
 
-def _newton(look: Look, start: np.ndarray) -> Gaussian | None:
+def _scaling(look: Look, cells: Cells) -> np.ndarray:
+    """Which numbers of the core set the scale of others, (numbers,).
+
+    Of many groups with an unknown scale, the joint mode has none: the larger the scale, the smaller
+    the noise that makes the same effects.
+    """
+    held = np.zeros(cells.size, bool)
+    for some in np.array_split(cells.core, -(-len(cells.core) // (MOST - 1))):
+        points = np.zeros((1 + len(some), cells.size))
+        points[1 + np.arange(len(some)), some] = 1e-3
+        found = look(points)
+        if found is not None:
+            held[some] = (np.abs(found.width[1:] / found.width[0] - 1) > 1e-6).any(1)
+    return held
+
+
+def _newton(look: Look, start: np.ndarray, held: np.ndarray) -> Gaussian | None:
     """Newton's path from one start; None where the density or its curvature is not finite.
 
     The Hessian's eigenvalues are taken by their size, so that a step goes uphill, and damped until
-    the density rises. The ELBO is Laplace's estimate of the log evidence.
+    the density rises. Numbers that are ``held`` stay where they are. The ELBO is Laplace's estimate
+    of the log evidence.
     """
-    x, damping, known = start, 0.0, look(start[None])
+    x, damping, known = start, 0.0, _holding(held, look(start[None]))
     if known is None:
         return None
+    curve = (-known.hessian).by_size()
     for _ in range(NEWTON_STEPS):
-        curve, axes = np.linalg.eigh(-known.hessian)
-        size = np.maximum(np.abs(curve), 1e-10 * np.abs(curve).max() + 1e-12)
-        along = axes.T @ known.slope
-        if 0.5 * float(np.sum(along**2 / size)) < SOLVED:
+        step = curve.solve(known.slope)
+        if 0.5 * float(known.slope @ step) < SOLVED:
             break
-        step = axes @ (along / (size + damping))
-        ahead = look((x + step)[None])
+        if damping:
+            step = (-known.hessian).by_size(damping).solve(known.slope)
+        ahead = _holding(held, look((x + step)[None]))
         if ahead is not None and ahead.value[0] > known.value[0]:
             x, known = x + step, ahead
+            curve = (-known.hessian).by_size()
             damping = 0.0 if damping < 1e-3 else damping / 10
         else:
             damping = max(1.0, 10 * damping)
             if damping > 1e12:
                 break
-    curve, axes = np.linalg.eigh(-known.hessian)
-    curve = np.clip(np.abs(curve), 1e-10 * np.abs(curve).max() + 1e-10, None)
-    evidence = float(known.value[0]) - 0.5 * float(np.sum(np.log(curve / (2 * np.pi))))
-    return Gaussian(x, (axes * curve) @ axes.T, known.loc[0], known.scale[0], evidence)
+    evidence = float(known.value[0]) - 0.5 * (curve.log_det() - len(x) * np.log(2 * np.pi))
+    return Gaussian(x, curve.arrow(), known.loc[0], known.scale[0], evidence)
 
 
-def _climb(look: Look, begin: Gaussian, listening: list[np.ndarray], steps: int) -> Gaussian | None:
+def _holding(held: np.ndarray, seen: Seen | None) -> Seen | None:
+    """What was seen, as if these numbers had a mode where they are, and knew nothing of others."""
+    if seen is None or not held.any():
+        return seen
+    free = 1.0 * ~held
+    own = (NARROW[0] * Arrow.identity(seen.hessian.cells)).scaled(1 - free, 1 - free)
+    return replace(seen, slope=free * seen.slope, hessian=seen.hessian.scaled(free, free) - own)
+
+
+def _climb(look: Look, begin: Gaussian, hears: Arrow, steps: int) -> Gaussian | None:
     """Natural gradients, on fixed draws as far as they rise, then averaged over fresh ones.
 
     Where no step rises, or little, it may be the draws: other ones are tried. None where no draw
@@ -211,14 +289,14 @@ def _climb(look: Look, begin: Gaussian, listening: list[np.ndarray], steps: int)
     for _ in range(steps):
         if known is None:
             fixed = _pairs(rng, CLIMB_DRAWS, size)
-            known = _average(look, mean, factor(precision, listening), fixed)
+            known = _average(look, mean, factor(precision, hears), fixed)
             if known is None:
                 return None
         elbo, slope, hessian, _ = known
         ahead = _moved(mean, precision, slope, hessian, length)
         found = None
         if ahead is not None:
-            found = _average(look, ahead[0], factor(ahead[1], listening), fixed)
+            found = _average(look, ahead[0], factor(ahead[1], hears), fixed)
         if ahead is not None and found is not None and found[0] > elbo:
             small = small + 1 if found[0] - elbo < SETTLED else 0
             (mean, precision), known, length = ahead, found, min(1.0, 2 * length)
@@ -231,13 +309,13 @@ def _climb(look: Look, begin: Gaussian, listening: list[np.ndarray], steps: int)
     if steps == CLIMB_STEPS:
         for k in range(REFINE_STEPS):
             draws = _pairs(rng, REFINE_DRAWS, size)
-            found = _average(look, mean, factor(precision, listening), draws)
+            found = _average(look, mean, factor(precision, hears), draws)
             if found is not None:
                 ahead = _moved(mean, precision, found[1], found[2], 1 / (k + 2))
                 mean, precision = ahead if ahead is not None else (mean, precision)
     # Ends are compared on draws that led to neither.
     held_out = _pairs(np.random.default_rng(2), REFINE_DRAWS, size)
-    end = _average(look, mean, factor(precision, listening), held_out)
+    end = _average(look, mean, factor(precision, hears), held_out)
     centre = look(mean[None])
     if end is None or centre is None:
         return None
@@ -251,27 +329,24 @@ def _pairs(rng: np.random.Generator, draws: int, size: int) -> np.ndarray:
 
 
 def _average(
-    look: Look, mean: np.ndarray, spread: np.ndarray, draws: np.ndarray
-) -> tuple[float, np.ndarray, np.ndarray, np.ndarray] | None:
+    look: Look, mean: np.ndarray, spread: Arrow, draws: np.ndarray
+) -> tuple[float, np.ndarray, Arrow, np.ndarray] | None:
     """ELBO, gradient and negative Hessian, averaged over the Gaussian; spread of the locations."""
-    found = look(mean + draws @ spread.T)
+    found = look(mean + (spread @ draws.T).T)
     if found is None:
         return None
-    entropy = np.sum(np.log(np.diag(spread))) + 0.5 * len(mean) * np.log(2 * np.pi)
+    entropy = np.sum(np.log(spread.diagonal())) + 0.5 * len(mean) * np.log(2 * np.pi)
     elbo = entropy + np.mean(found.value + 0.5 * np.sum(draws**2, -1))
     return float(elbo), found.slope, -found.hessian, np.std(found.loc, axis=0)
 
 
 def _moved(
-    mean: np.ndarray, precision: np.ndarray, slope: np.ndarray, hessian: np.ndarray, length: float
-) -> tuple[np.ndarray, np.ndarray] | None:
+    mean: np.ndarray, precision: Arrow, slope: np.ndarray, hessian: Arrow, length: float
+) -> tuple[np.ndarray, Arrow] | None:
     """One step of the natural gradient; None where numbers run out of digits."""
     change = hessian - precision
-    new = precision + length * change
-    new += 0.5 * length**2 * change @ np.linalg.solve(precision, change)
-    new = 0.5 * (new + new.T)
-    try:
-        np.linalg.cholesky(new)
-    except np.linalg.LinAlgError:
+    new = precision + length * change + (0.5 * length**2) * change.through(precision)
+    new = new.symmetric()
+    if not new.is_positive():
         return None
-    return mean + length * np.linalg.solve(new, slope), new
+    return mean + length * new.solve(slope), new

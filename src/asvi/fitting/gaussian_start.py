@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from asvi.families.context import LARGEST_FRAME
+from asvi.fitting.arrow import Arrow
 from asvi.fitting.gaussian import find_gaussian
 from asvi.fitting.lanes import evaluate
 from asvi.fitting.noise_space import NoiseSpace
@@ -20,6 +20,7 @@ __all__ = ["GaussianStart", "gaussian_start", "may_have_gaussian", "mean_elbos"]
 PLAYS = (0.02, 0.003, 0.0005, 1e-4)
 PLAY_COST = 0.02  # nats
 NEAR = 3.0  # nats between it and the posterior: other starts are further away
+NUMBERS = 250  # latent numbers: of more there may be more nats, in proportion
 
 
 class GaussianStart(NamedTuple):
@@ -54,28 +55,31 @@ def gaussian_start(
     if not np.isfinite(elbos).any():
         return None
     best = int(np.argmax(elbos >= elbos.max() - PLAY_COST))
-    return GaussianStart(*found[best], _is_near(ratios[best]), coupling_gain(gaussian.precision))
+    near = _is_near(ratios[best], len(gaussian.mean))
+    return GaussianStart(*found[best], near, coupling_gain(gaussian.precision))
 
 
 def may_have_gaussian(problem: Problem) -> bool:
     """Whether one is looked for: the model is small enough, and the family can hold it."""
-    return can_project(problem) and NoiseSpace.serves(problem, LARGEST_FRAME)
+    return can_project(problem) and NoiseSpace.serves(problem)
 
 
-def coupling_gain(precision: np.ndarray) -> float:
+def coupling_gain(precision: Arrow) -> float:
     r"""KL from the best Gaussian of independent numbers: :math:`(\sum\log P_{ii} - \log|P|) / 2`.
 
     The noise of a program is what the convex update makes independent, but for what its prior
     weights can mend: this is the most that coupling can be worth to a Gaussian.
 
-    >>> round(coupling_gain(np.array([[1.0, 0.9], [0.9, 1.0]])), 3)
+    >>> from asvi.families.cells import Cells
+    >>> matrix = np.array([[1.0, 0.9], [0.9, 1.0]])
+    >>> round(coupling_gain(Arrow(Cells(np.arange(2)), matrix)), 3)
     0.83
     """
-    diagonal = np.sum(np.log(np.diag(precision)))
-    return float(0.5 * (diagonal - np.linalg.slogdet(precision)[1]))
+    diagonal = np.sum(np.log(precision.diagonal()))
+    return float(0.5 * (diagonal - precision.log_det()))
 
 
-def _is_near(log_ratios: np.ndarray) -> bool:
+def _is_near(log_ratios: np.ndarray, numbers: int) -> bool:
     """Whether importance weights say that this is the posterior but for little.
 
     Where their tail is long they say too little; but then no start is nearer.
@@ -83,7 +87,7 @@ def _is_near(log_ratios: np.ndarray) -> bool:
     if not np.isfinite(log_ratios).all():
         return False
     evidence = np.logaddexp.reduce(log_ratios) - np.log(len(log_ratios))
-    return bool(evidence - log_ratios.mean() < NEAR)
+    return bool(evidence - log_ratios.mean() < NEAR * max(1.0, numbers / NUMBERS))
 
 
 def mean_elbos(found: Any) -> np.ndarray:

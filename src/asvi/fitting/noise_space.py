@@ -6,6 +6,7 @@ the parents' values. Chains, and hierarchies with little data, are nearly Gaussi
 
 from __future__ import annotations
 
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -14,7 +15,8 @@ import jax.numpy as jnp
 from numpyro import handlers
 from numpyro.distributions import transforms as T
 
-from asvi.families.noise import noise_shape, stand_in, standard
+from asvi.families.cells import Cells, cells_of
+from asvi.families.noise import noise_shape, stand_in, standard, widths
 from asvi.fitting.problem import Problem
 from asvi.interpretation import Interpretation
 from asvi.objective import log_density
@@ -32,20 +34,25 @@ class NoiseSpace:
         self.shapes = {a: self.sites[a].steps + s for a, s in shapes.items() if s is not None}
         self.size = sum(prod(shape) for shape in self.shapes.values())
 
+    @cached_property
+    def cells(self) -> Cells:
+        """Core and cells of the numbers."""
+        found = self._cells
+        if found is None:
+            raise ValueError("the latent numbers are too many for one core")
+        return found
+
+    @cached_property
+    def _cells(self) -> Cells | None:
+        return cells_of(self.problem.program.latent, self.shapes)
+
     @staticmethod
-    def serves(problem: Problem, largest: int) -> bool:
-        """Whether the density can be had: continuous, of moderate size, without branches."""
-        latent = problem.program.latent
-        if any(any(p.startswith("cond") for p in s.block) for s in latent):
+    def serves(problem: Problem) -> bool:
+        """Whether the density can be had: continuous, without branches, small or in cells."""
+        shapes = {s.address: noise_shape(s) for s in problem.program.latent}
+        if any(shape is None for shape in shapes.values()):
             return False
-        if any(plate.size != plate.subsample_size for s in latent for plate in s.plates):
-            return False
-        if sum(prod(site.shape) for site in latent) > 2 * largest:
-            return False
-        shapes = [(site.steps, noise_shape(site)) for site in latent]
-        if any(shape is None for _, shape in shapes):
-            return False
-        return sum(prod(steps) * prod(shape or ()) for steps, shape in shapes) <= largest
+        return NoiseSpace(problem)._cells is not None
 
     def split(self, vector: jax.Array) -> dict[str, jax.Array]:
         found, begin = {}, 0
@@ -59,7 +66,7 @@ class NoiseSpace:
         return self.split(jnp.arange(self.size))
 
     def run(self, vector: jax.Array, params: dict[str, Any], arrays: list[Any]) -> dict[str, Any]:
-        """The model at these numbers: log density, and each number's location and scale."""
+        """The model at these numbers: log density, and each number's location, scale and width."""
         args, kwargs = self.problem.arguments(arrays)
         reading = _Given(self.split(vector), set(self.sites))
 
@@ -80,6 +87,7 @@ class NoiseSpace:
             "log_density": density + slope,
             "loc": self._joined(extras, "loc"),
             "scale": self._joined(extras, "scale"),
+            "width": self._joined(extras, "width"),
         }
 
     def _joined(self, extras: dict[str, Any], name: str) -> jax.Array:
@@ -114,3 +122,4 @@ class _Given(Interpretation):
         extras[f"slope|{address}"] = slope
         extras[f"loc|{address}"] = prior.loc
         extras[f"scale|{address}"] = prior.scale
+        extras[f"width|{address}"] = widths(prior)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -56,6 +57,7 @@ class State:
     first_rate: float = 0.0
     score_shares: list[float] = field(default_factory=list)
     trial: dict[str, float] = field(default_factory=dict)
+    first_cycle: int = Plan.first_cycle  # chunks
     cycle: int = 0
     cycle_begin: int = 0
     losses: list[float] = field(default_factory=list)
@@ -68,3 +70,7 @@ class State:
     def numbers(self) -> dict[str, Any]:
         """All but the arrays, for a checkpoint."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _ARRAYS}
+
+    def copy(self) -> State:
+        """The same, with lists of its own."""
+        return State(self.lanes, self.best, **deepcopy(self.numbers()))

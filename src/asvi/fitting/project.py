@@ -56,15 +56,19 @@ def project(
     heard = wiring(problem, space, arrays)
     spread = factor(gaussian.precision, listeners(space, heard))
     where = {a: np.asarray(i) for a, i in space.numbers().items()}
-    own = np.diag(spread)
+    own = spread.diagonal()
     # What scales a number's noise: its site's scale, or a stretch of the noise itself.
     scaled = np.zeros(space.size, bool)
     for address in direct:
         scaled[where[address]] = True
     scales, stretches = np.where(scaled, own, 1.0), np.where(scaled, 1.0, own)
-    moved = [np.ravel(where[s.address]) for s in sites if s.address not in located]
-    middle, offset = _centre(spread, gaussian.mean, np.concatenate([*moved, []]).astype(int))
-    frame = spread / scales[:, None] / stretches
+    moved = np.zeros(space.size, bool)
+    for site in sites:
+        moved[where[site.address]] = site.address not in located
+    # Where sites with a location of their own lie, and the offset of the noise of the others.
+    offset = spread.solve(gaussian.mean, moved)
+    middle = gaussian.mean - (spread @ offset[:, None])[:, 0]
+    frame = spread.scaled(1 / scales, 1 / stretches)
     params = {k: np.array(v, float) for k, v in problem.found_params(start).items()}
     unit = {k: np.array(v, float) for k, v in named_units(problem).items()}
     for site in sites:
@@ -75,7 +79,8 @@ def project(
         for kind in ("dense", "aligned", "window", "within"):
             if f"frame/{kind}" in declared:
                 rows = heard[f"{site.address}|{kind}"]
-                weights = np.where(rows >= 0, frame[index[..., None], np.maximum(rows, 0)], 0.0)
+                mine = np.broadcast_to(index[..., None], rows.shape)
+                weights = np.where(rows >= 0, frame.entries(mine, np.maximum(rows, 0)), 0.0)
                 params[prefix + f"frame/{kind}"] = weights
                 reach = reach + np.sum(weights**2, -1)
         values: dict[str, Any] = {}
@@ -115,14 +120,6 @@ def _slow_down(
             unit[prefix + name] = unit[prefix + name] * wide**-0.5
         elif "loc/" not in name:
             unit[prefix + name] = unit[prefix + name] / np.sqrt(reach.max())
-
-
-def _centre(spread: np.ndarray, numbers: np.ndarray, moved: np.ndarray):
-    """Where sites with a location of their own lie, and the offset of the noise of the others."""
-    offset = np.zeros_like(numbers)
-    if len(moved):
-        offset[moved] = np.linalg.solve(spread[np.ix_(moved, moved)], numbers[moved])
-    return numbers - spread @ offset, offset
 
 
 def _free(middle, own_scale, loc, scale) -> dict[str, Any]:

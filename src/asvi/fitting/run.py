@@ -21,7 +21,7 @@ from asvi.fitting.progress import Line
 from asvi.fitting.schedule import begin, candidates, finished, step_chunk
 from asvi.fitting.start import finite_lanes
 
-__all__ = ["Run", "check_plan", "run"]
+__all__ = ["Run", "check_plan", "conclude", "first_state", "optimise", "run"]
 
 JUDGEMENTS = 10  # times the final ELBO is drawn, at most
 
@@ -51,42 +51,68 @@ def run(
     checkpoint: str | Path | None,
     begun: float,
     must_exist: bool = False,
+    state: State | None = None,
 ) -> Run:
-    start_key, run_key, judge_key, draw_key = jax.random.split(key, 4)
-    state = None
+    """The whole run, or the rest of it from a checkpoint, or from ``state``."""
+    found = None
     if checkpoint is not None:
         checkpoints.check_writable(checkpoint)
-        state = checkpoints.load(checkpoint, problem, arrays, key, plan)
-    if state is None:
-        if must_exist:
+        found = checkpoints.load(checkpoint, problem, arrays, key, plan)
+        if found is None and must_exist:
             raise AsviError(f"{checkpoint} holds no state to go on from.")
-        state = begin(problem, arrays, start_key, plan)
-        if state.phase == "explore":  # a start near the posterior was found finite already
-            state.lanes = finite_lanes(problem, arrays, state.lanes, start_key)
-    message = ""
+    state = found or state or first_state(problem, arrays, key, plan)
+    message = optimise(problem, arrays, key, plan, state, progress, checkpoint)
+    return conclude(problem, arrays, key, plan, state, message, begun)
+
+
+def first_state(problem: Problem, arrays: list[jax.Array], key: jax.Array, plan: Plan) -> State:
+    """Where the run of this key begins."""
+    start_key = _keys(key)[0]
+    state = begin(problem, arrays, start_key, plan)
+    if state.phase == "explore":  # a start near the posterior was found finite already
+        state.lanes = finite_lanes(problem, arrays, state.lanes, start_key)
+    return state
+
+
+def optimise(
+    problem: Problem,
+    arrays: list[jax.Array],
+    key: jax.Array,
+    plan: Plan,
+    state: State,
+    progress: bool,
+    checkpoint: str | Path | None = None,
+) -> str:
+    """Steps until the plan is done, in ``state``; gives a message where the user broke it off."""
+    run_key = _keys(key)[1]
     with Line(plan, progress) as line:
         try:
             while not finished(state, plan):
-                state = step_chunk(problem, arrays, run_key, plan, state)
+                step_chunk(problem, arrays, run_key, plan, state)
                 if checkpoint is not None:
                     checkpoints.save(checkpoint, problem, arrays, key, plan, state)
                 line.tell(state)
         except KeyboardInterrupt:
-            message = "interrupted: this is the best fit so far"
-    return _conclude(problem, arrays, key, judge_key, draw_key, plan, state, message, begun)
+            return "interrupted: this is the best fit so far"
+    return ""
 
 
-def _conclude(
+def _keys(key: jax.Array) -> jax.Array:
+    """Keys of the start, the steps, and of the draws that choose and judge the result."""
+    return jax.random.split(key, 4)
+
+
+def conclude(
     problem: Problem,
-    arrays,
-    key,
-    judge_key,
-    draw_key,
+    arrays: list[jax.Array],
+    key: jax.Array,
     plan: Plan,
     state: State,
     message: str,
     begun: float,
 ) -> Run:
+    """The best of what was found, judged by draws that did not choose it."""
+    _, _, judge_key, draw_key = _keys(key)
     judged = {}
     for name, flat in candidates(problem, arrays, judge_key, plan, state).items():
         rows = jnp.broadcast_to(flat, (plan.lanes, flat.size))

@@ -44,6 +44,7 @@ from asvi.fitting.lanes import (
     evaluate,
     new_lanes,
 )
+from asvi.fitting.noise_space import NoiseSpace
 from asvi.fitting.plan import Plan, State
 from asvi.fitting.problem import Problem
 from asvi.fitting.stopping import NEARLY, gain_over, is_enough
@@ -87,9 +88,13 @@ def begin(problem: Problem, arrays: list, key: jax.Array, plan: Plan) -> State:
     shares = [0.0 if kind == "gaussian" else 1.0 for kind in kinds]
     pools = list(range(plan.lanes))
     state = State(lanes, rates=rates, kinds=kinds, pools=pools, score_shares=shares)
+    state.first_cycle = plan.first_cycle
     state.coupling_gain = None if found is None else found.coupling_gain
     if found is not None and found.is_near:
         state.more_draws = more
+        if NoiseSpace(problem).cells.groups:
+            # Steps are dear there, and two cycles are run in any case.
+            state.first_cycle = max(1, plan.first_cycle // 2)
         _descend(plan, state, 0, max(plan.gaussian_rates))
     else:
         advance_soon(problem, arrays, plan.lanes, **_program_of(problem, plan, state))
@@ -102,8 +107,16 @@ def _has_one_program(problem: Problem) -> bool:
 
     A second program, for more draws, is dear where there are many parameters.
     """
-    large = problem.size > LARGE and not problem.may_have_scores
-    return large and problem.has_path and may_have_gaussian(problem)
+    return problem.size > LARGE and problem.has_path and _has_cheap_draws(problem)
+
+
+def _has_cheap_draws(problem: Problem) -> bool:
+    """Whether a run from the Gaussian may have more draws in place of as many steps.
+
+    Not in models of many cells: there each draw is dear.
+    """
+    small = problem.size <= SMALL and not problem.may_have_scores
+    return small and may_have_gaussian(problem) and not NoiseSpace(problem).cells.groups
 
 
 def _program(
@@ -162,10 +175,10 @@ def step_chunk(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state
     _spread_out(plan, state, lost)
     if state.phase == "try gradients":
         _choose_gradient(plan, state, variance)
-    if state.chunks - state.cycle_begin >= _length(plan, state):
+    if state.chunks - state.cycle_begin >= _length(state):
         _end_cycle(problem, arrays, jax.random.fold_in(key, 2 * 10**6), plan, state)
     else:
-        _set_rate(plan, state)
+        _set_rate(state)
     return state
 
 
@@ -293,7 +306,7 @@ def _descend(plan: Plan, state: State, lane: int, rate: float) -> None:
     state.score_shares = [0.0]
     state.cycle_begin = state.chunks
     state.best = state.lanes.free[0]
-    _set_rate(plan, state)
+    _set_rate(state)
 
 
 def _choose_gradient(plan: Plan, state: State, variance: float) -> None:
@@ -304,16 +317,16 @@ def _choose_gradient(plan: Plan, state: State, variance: float) -> None:
     state.phase = "descend"
 
 
-def _length(plan: Plan, state: State) -> int:
+def _length(state: State) -> int:
     """Chunks in this cycle."""
     if state.more_draws > 1:  # cost is in draws: these cycles grow no longer
-        return plan.first_cycle * 2 ** min(state.cycle, 1)
-    return plan.first_cycle * 2**state.cycle
+        return state.first_cycle * 2 ** min(state.cycle, 1)
+    return state.first_cycle * 2**state.cycle
 
 
-def _set_rate(plan: Plan, state: State) -> None:
+def _set_rate(state: State) -> None:
     """The learning rate of the next chunk: a cosine from the cycle's first rate to 1% of it."""
-    done = (state.chunks - state.cycle_begin) / _length(plan, state)
+    done = (state.chunks - state.cycle_begin) / _length(state)
     top = state.first_rate * 0.6**state.cycle
     rate = top * (0.01 + 0.99 * 0.5 * (1 + np.cos(np.pi * done)))
     state.rates = [float(rate)] * len(state.kinds)
@@ -336,8 +349,7 @@ def _end_cycle(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state
     state.cycle += 1
     state.cycle_begin = state.chunks
     near = state.kinds[0] == "gaussian"  # from elsewhere steps are what a run needs most
-    small = problem.size <= SMALL and not problem.may_have_scores
-    if near and small and state.noise > NOISY and len(state.kinds) == 1:
+    if near and _has_cheap_draws(problem) and state.noise > NOISY and len(state.kinds) == 1:
         # Gradients are all noise. In small models draws are cheaper than steps.
         if state.cycle >= 2:
             state.more_draws = MORE_DRAWS
@@ -346,7 +358,7 @@ def _end_cycle(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state
             advance_soon(problem, arrays, 1, **soon)
     state.lanes = state.lanes._replace(free=jnp.broadcast_to(state.best, state.lanes.free.shape))
     _restart_average(state)
-    _set_rate(plan, state)
+    _set_rate(state)
 
 
 def _restart_average(state: State) -> None:
