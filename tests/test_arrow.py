@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 
+import asvi
+from asvi.families import Coupled, cells
 from asvi.families.cells import Cells
+from asvi.fitting import problem as problem_module
 from asvi.fitting.arrow import Arrow
+from asvi.fitting.gaussian import find_gaussian
+from asvi.fitting.problem import problem_for
 from asvi.fitting.wiring import factor
+from benchmarks import large
 
 CELLS = Cells(np.array([0, 5, 6]), (np.array([[1, 3], [2, 4], [9, 8]]), np.array([[7], [10]])))
 
 
-def matrix(seed: int, positive: bool = True, cells: Cells = CELLS) -> Arrow:
+def matrix(seed: int, positive: bool = True, of: Cells = CELLS) -> Arrow:
     """A symmetric one."""
     rng = np.random.default_rng(seed)
-    full = rng.normal(size=(cells.size, cells.size))
+    full = rng.normal(size=(of.size, of.size))
     full = full + full.T
-    found = Arrow.of_entries(cells, lambda i, j: full[i, j])
+    found = Arrow.of_entries(of, lambda i, j: full[i, j])
     if not positive:
         return found
     more = 1.0 - min(0.0, np.linalg.eigvalsh(found.dense()).min())
-    return found + more * Arrow.identity(cells)
+    return found + more * Arrow.identity(of)
 
 
 def pattern() -> np.ndarray:
@@ -95,3 +105,136 @@ def test_pairs_between_cells_are_lost():
     expected = np.eye(11, dtype=bool)
     expected[0, 5] = expected[1, 3] = expected[7, 0] = True
     assert (found == expected).all()
+
+
+# ------------------------------------------------------------------------- models of many groups
+
+
+@pytest.fixture
+def in_cells(monkeypatch):
+    """Small models are taken for large ones."""
+    monkeypatch.setattr(cells, "LARGEST_DENSE", 12)
+    monkeypatch.setattr(cells, "SMALL_CORE", 6)
+
+
+def gaussian_of(model, *args):
+    problem, arrays = problem_for(model, Coupled(), args, {})
+    start = problem.initial(jax.random.key(0), arrays)
+    return find_gaussian(problem, arrays, problem.params(start))
+
+
+def groups(y, late):
+    """Groups around a common mean; what they share comes before them or, some of it, after."""
+    mu = numpyro.sample("mu", dist.Normal(0.0, 5.0))
+    tau = numpyro.sample("tau", dist.HalfNormal(2.0))
+    sigma = None if late else numpyro.sample("sigma", dist.HalfNormal(2.0))
+    with numpyro.plate("group", len(y)):
+        theta = numpyro.sample("theta", dist.Normal(mu, tau))
+    sigma = numpyro.sample("sigma", dist.HalfNormal(2.0)) if late else sigma
+    with numpyro.plate("observed", len(y)):
+        numpyro.sample("y", dist.Normal(theta[:, None], sigma).expand(y.shape).to_event(1), obs=y)
+
+
+def slopes(x, y):
+    """Two numbers to each group, with a covariance of their own."""
+    scale = numpyro.sample("scale", dist.HalfNormal(2.0).expand([2]).to_event(1))
+    factor = numpyro.sample("factor", dist.LKJCholesky(2, 2.0))
+    with numpyro.plate("group", len(y)):
+        u = numpyro.sample(
+            "u", dist.MultivariateNormal(jnp.zeros(2), scale_tril=scale[:, None] * factor)
+        )
+        loc = u[:, :1] + u[:, 1:] * x
+        numpyro.sample("y", dist.Normal(loc, 0.7).to_event(1), obs=y)
+
+
+def nested(y):
+    """Classes in schools: cells are schools, with their classes."""
+    mu = numpyro.sample("mu", dist.Normal(0.0, 5.0))
+    with numpyro.plate("school", y.shape[0], dim=-2):
+        school = numpyro.sample("school_effect", dist.Normal(mu, 1.0))
+        with numpyro.plate("class", y.shape[1], dim=-1):
+            effect = numpyro.sample("class_effect", dist.Normal(school, 0.5))
+            numpyro.sample("y", dist.Normal(effect, 0.5), obs=y)
+
+
+RNG = np.random.default_rng(0)
+GROUPS = (RNG.normal(size=(15, 1)) + RNG.normal(size=(15, 4))).astype(np.float32)
+X = RNG.normal(size=(9, 5)).astype(np.float32)
+MODELS = {
+    "groups": (groups, GROUPS, False),
+    "groups, scale last": (groups, GROUPS, True),
+    "slopes": (slopes, X, (0.5 * X + RNG.normal(size=(9, 5))).astype(np.float32)),
+    "nested": (nested, RNG.normal(size=(8, 3)).astype(np.float32)),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_cells_find_the_gaussian_of_the_full_matrix(name, request):
+    full = gaussian_of(*MODELS[name])
+    request.getfixturevalue("in_cells")
+    problem_module._KEPT.clear()
+    found = gaussian_of(*MODELS[name])
+    problem_module._KEPT.clear()
+    assert full is not None
+    assert found is not None
+    assert found.precision.cells.groups
+    # In small models the groups listen to each other too.
+    assert -0.3 < found.elbo - full.elbo < 0.1
+    sd = full.precision.diagonal() ** -0.5
+    np.testing.assert_allclose(found.mean, full.mean, atol=0.3 * sd.max())
+    np.testing.assert_allclose(found.precision.diagonal(), full.precision.diagonal(), rtol=0.4)
+
+
+def crossed(y):
+    """Every observation belongs to two groups."""
+    with numpyro.plate("row", y.shape[0], dim=-2):
+        row = numpyro.sample("r", dist.Normal(0.0, 1.0))
+    with numpyro.plate("column", y.shape[1], dim=-1):
+        column = numpyro.sample("c", dist.Normal(0.0, 1.0))
+    numpyro.sample("y", dist.Normal(row + column, 1.0).to_event(2), obs=y)
+
+
+def test_cells_that_meet_after_all_are_not_taken_for_apart(in_cells):
+    y = np.random.default_rng(0).normal(size=(8, 9)).astype(np.float32)
+    found = gaussian_of(crossed, y)
+    assert found is None
+    result = asvi.fit(crossed, y, progress=False, steps=3000)
+    assert result.info["start"] != "gaussian"
+    assert np.isfinite(result.elbo)
+
+
+def raw_counts(x, group, y):
+    """Predictors as they come: at the prior's centre a draw is beyond all numbers."""
+    w = numpyro.sample("w", dist.Normal(0.0, 5.0).expand([2]).to_event(1))
+    tau = numpyro.sample("tau", dist.HalfNormal(1.0))
+    with numpyro.plate("group", 300):
+        effect = numpyro.sample("effect", dist.Normal(0.0, tau))
+    with numpyro.plate("observed", len(y)):
+        numpyro.sample("y", dist.Poisson(jnp.exp(x @ w + effect[group])), obs=y)
+
+
+def test_raw_predictors_of_many_groups_are_fitted():
+    rng = np.random.default_rng(0)
+    group = rng.integers(0, 300, 1500)
+    x = np.stack([rng.normal(1.0, 0.1, 1500), rng.normal(0.0, 1000.0, 1500)], 1)
+    rate = np.exp(x @ np.array([1.0, 5e-4]) + 0.5 * rng.normal(size=300)[group])
+    y = rng.poisson(rate).astype(np.float32)
+    result = asvi.fit(raw_counts, x.astype(np.float32), group, y, progress=False, steps=3000)
+    assert result.info["start"] == "gaussian"
+    mean, sd = result.posterior.mean(), result.posterior.sd()
+    assert abs(mean["w"][1] - 5e-4) < 4 * sd["w"][1]
+    assert sd["w"][1] < 1e-4
+    assert abs(mean["tau"] - 0.5) < 0.15
+
+
+@pytest.mark.slow
+def test_many_groups_are_fitted_soon():
+    y = large.data(600)
+    evidence, moments = large.truth(y)
+    result = asvi.fit(large.model, y, progress=False)
+    assert result.converged
+    assert result.steps <= 6000
+    assert abs(evidence - result.elbo) < 0.05
+    found = result.posterior.mean()
+    for name, (mean, sd) in moments.items():
+        assert abs(float(found[name]) - mean) < 0.1 * sd
