@@ -15,6 +15,7 @@ from asvi.fitting import gaussian_start, schedule
 from asvi.fitting.lanes import ADAM, new_lanes
 from asvi.fitting.plan import Plan, State
 from asvi.fitting.problem import problem_for
+from asvi.fitting.run import first_state
 
 
 def model(y):
@@ -161,3 +162,18 @@ def test_where_many_steps_are_lost_draws_are_shared_among_lanes(monkeypatch):
     assert len(alone) == 1  # for one chunk
     assert seen[alone[0] + 1][0] == plan.lanes
     assert state.pools == [0] * plan.lanes
+
+
+def test_after_a_cycle_that_lost_the_next_one_is_slower(monkeypatch):
+    problem, arrays = problem_for(model, Coupled(), (1.0,), {})
+    plan = Plan(lanes=2)
+    state = first_state(problem, arrays, jax.random.key(0), plan)
+    schedule._descend(plan, state, 0, 0.03)
+    start = state.best
+    for gain, rate in ((-0.05, 0.03), (-5.0, 0.006)):
+        state.lanes = state.lanes._replace(free=state.lanes.free + 1.0)
+        monkeypatch.setattr(schedule, "gain_over", lambda *_, gain=gain: (gain, 0.001))
+        schedule._end_cycle(problem, arrays, jax.random.key(1), plan, state)
+        assert state.first_rate == pytest.approx(rate)
+        assert (state.best == start).all()  # and it begins where the best was
+        assert (state.lanes.free[0] == start).all()

@@ -17,9 +17,10 @@ import numpy as np
 
 from asvi.program import Site
 
-__all__ = ["LARGEST_DENSE", "Cells", "cells_of"]
+__all__ = ["LARGEST_DENSE", "Cells", "cells_of", "has_long_chain"]
 
 LARGEST_DENSE = 250  # numbers of a model, or a core: a Hessian has their square
+LARGEST_CHAIN = 150  # numbers of a scan: of longer ones no window holds enough for a Gaussian
 SMALL_CORE = 64  # numbers up to which small groups are taken into the core
 LARGEST_CELL = 32  # numbers
 LARGEST_CROSS = 4_000_000  # entries between core and cells
@@ -57,8 +58,8 @@ class Cells:
 def cells_of(sites: Sequence[Site], shapes: Mapping[str, tuple[int, ...]]) -> Cells | None:
     """Core and cells of these sites, whose noise has these shapes by address, scans included.
 
-    Small models are all core. None where too many numbers would be in it, in branches, and where a
-    plate is seen in parts.
+    Small models are all core. None where too many numbers would be in it, in branches, where a
+    plate is seen in parts, and for long chains: over the noise of a chain everything meets.
 
     >>> import jax.numpy as jnp, numpyro, numpyro.distributions as dist
     >>> from asvi.program import Program
@@ -78,7 +79,7 @@ def cells_of(sites: Sequence[Site], shapes: Mapping[str, tuple[int, ...]]) -> Ce
         shape = shapes[site.address]
         numbers[site.address] = np.arange(begin, begin + prod(shape)).reshape(shape)
         begin += prod(shape)
-    if any(_is_out_of_place(site) for site in sites):
+    if any(_is_out_of_place(site) for site in sites) or has_long_chain(sites, shapes):
         return None
     if begin <= LARGEST_DENSE:
         return Cells(np.arange(begin))
@@ -98,6 +99,11 @@ def cells_of(sites: Sequence[Site], shapes: Mapping[str, tuple[int, ...]]) -> Ce
     if len(core) > LARGEST_DENSE or len(core) * len(local) > LARGEST_CROSS:
         return None
     return Cells(core, tuple(groups))
+
+
+def has_long_chain(sites: Sequence[Site], shapes: Mapping[str, tuple[int, ...]]) -> bool:
+    """Whether a scan has more numbers than a Gaussian over its noise may have."""
+    return any(site.steps and prod(shapes[site.address]) > LARGEST_CHAIN for site in sites)
 
 
 def _is_out_of_place(site: Site) -> bool:

@@ -21,7 +21,7 @@ from itertools import combinations
 from math import prod
 from typing import NamedTuple
 
-from asvi.families.cells import LARGEST_DENSE, cells_of
+from asvi.families.cells import LARGEST_DENSE, cells_of, has_long_chain
 from asvi.program import Program, Site
 
 __all__ = ["Context", "Limits", "Noise", "choose_contexts", "moral_edges"]
@@ -110,8 +110,9 @@ class _Chooser:
         numbers = sum(prod(site.steps) * prod(shapes[site.address]) for site in sites)
         # Large models may always have a few edges per number: cost stays linear in their size.
         self.least = self.budget = max(limits.max_edges, 6 * numbers)
-        self.rich, self.bent = numbers <= LARGEST_DENSE, numbers <= LARGEST_BENT
         whole = {site.address: site.steps + shapes[site.address] for site in sites}
+        self.rich = numbers <= LARGEST_DENSE and not has_long_chain(sites, whole)
+        self.bent = numbers <= LARGEST_BENT
         cells = cells_of(sites, whole) if all(noise.moves for noise in noises.values()) else None
         self.framed = cells is not None
         if cells is not None and cells.groups and limits.max_edges:

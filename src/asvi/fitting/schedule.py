@@ -58,6 +58,7 @@ NOISY = 1.0  # variance of one lane's gradient over the square of the pooled one
 SMALL, LARGE = 50_000, 20_000  # parameters
 FAR = 0.5  # nats
 LOST = 0.1  # of a chunk's steps
+WORSE, SLOWER = 0.1, 0.2  # nats that a cycle lost: the next one, from the best, is as much slower
 KINDS = ("prior", "half-way", "gaussian")
 
 
@@ -115,8 +116,8 @@ def _has_cheap_draws(problem: Problem) -> bool:
 
     Not in models of many cells: there each draw is dear.
     """
-    small = problem.size <= SMALL and not problem.may_have_scores
-    return small and may_have_gaussian(problem) and not NoiseSpace(problem).cells.groups
+    smooth = may_have_gaussian(problem) and not problem.may_have_scores
+    return smooth and not NoiseSpace(problem).cells.groups
 
 
 def _program(
@@ -343,6 +344,8 @@ def _end_cycle(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state
         cycles = 1 if abs(gain) + 2 * error < NEARLY * plan.tolerance else 2
     if gain > 0:
         state.best = new
+    if gain < -WORSE:
+        state.first_rate *= SLOWER
     if len(state.gains) >= cycles and is_enough(state.gains, plan.tolerance, error):
         state.phase = "done"
         return
