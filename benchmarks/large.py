@@ -104,6 +104,7 @@ def one(groups: int) -> dict[str, Any]:
         "groups": groups,
         "parameters": result.problem.size,
         "family": type(result.problem.family).__name__,
+        "start": result.info["start"],
         "seconds": round(seconds, 1),
         "steps": result.steps,
         "gap": round(evidence - result.elbo, 3),
@@ -118,7 +119,7 @@ def one(groups: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--groups", type=int, nargs="*", default=[1000, 10_000])
+    parser.add_argument("--groups", type=int, nargs="*", default=[300, 1000, 10_000])
     rows = []
     for groups in parser.parse_args().groups:
         rows.append(one(groups))

@@ -8,7 +8,6 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from numpyro.contrib.control_flow import scan
 
 import asvi
 from asvi.families import Coupled, cells
@@ -19,7 +18,7 @@ from asvi.fitting.gaussian import find_gaussian
 from asvi.fitting.gaussian_start import may_have_gaussian
 from asvi.fitting.problem import problem_for
 from asvi.fitting.wiring import factor
-from benchmarks import large
+from benchmarks import large, long_chains
 
 CELLS = Cells(np.array([0, 5, 6]), (np.array([[1, 3], [2, 4], [9, 8]]), np.array([[7], [10]])))
 
@@ -242,49 +241,16 @@ def test_many_groups_are_fitted_soon():
         assert abs(float(found[name]) - mean) < 0.1 * sd
 
 
-def level(y):
-    """A walk seen with noise, both of unknown scale."""
-    step = numpyro.sample("step", dist.HalfNormal(1.0))
-    noise = numpyro.sample("noise", dist.HalfNormal(1.0))
-
-    def walk(x, y_t):
-        x = numpyro.sample("x", dist.Normal(x, step))
-        numpyro.sample("y", dist.Normal(x, noise), obs=y_t)
-        return x, None
-
-    scan(walk, jnp.zeros(()), y)
-
-
-def level_evidence(y) -> float:
-    """A Kalman filter, for all pairs of scales on a grid at once."""
-    step, noise = np.meshgrid(np.linspace(0.1, 0.7, 61), np.linspace(0.3, 1.1, 61), indexing="ij")
-    log = 2 * np.log(2) - np.log(2 * np.pi) - 0.5 * (step**2 + noise**2)
-    mean, variance = np.zeros_like(step), np.zeros_like(step)
-    for seen in y:
-        variance = variance + step**2
-        total = variance + noise**2
-        log = log - 0.5 * np.log(2 * np.pi * total) - 0.5 * (seen - mean) ** 2 / total
-        gain = variance / total
-        mean, variance = mean + gain * (seen - mean), (1 - gain) * variance
-    return float(np.logaddexp.reduce(log, None) + np.log(0.01 * 0.8 / 60))
-
-
-def walk(length: int) -> np.ndarray:
-    rng = np.random.default_rng(0)
-    path = np.cumsum(0.3 * rng.normal(size=length))
-    return (path + 0.6 * rng.normal(size=length)).astype(np.float32)
-
-
 def test_long_chains_have_no_gaussian_to_start_at():
     for length, has_one in ((100, True), (200, False)):
-        problem, _ = problem_for(level, Coupled(), (walk(length),), {})
+        problem, _ = problem_for(long_chains.model, Coupled(), (long_chains.data(length),), {})
         assert may_have_gaussian(problem) == has_one
         assert any("/frame/" in name for name in problem.transforms) == has_one
 
 
 @pytest.mark.slow
 def test_a_long_chain_is_fitted():
-    y = walk(200)
-    result = asvi.fit(level, y, progress=False)
-    assert abs(level_evidence(y) - result.elbo) < 0.05
+    y = long_chains.data(200)
+    result = asvi.fit(long_chains.model, y, progress=False)
+    assert abs(long_chains.truth(y)[0] - result.elbo) < 0.05
     assert result.diagnose().verdict == "good"
