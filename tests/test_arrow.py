@@ -158,6 +158,13 @@ def nested(y):
             numpyro.sample("y", dist.Normal(effect, 0.5), obs=y)
 
 
+def apart(y):
+    """Groups with nothing in common."""
+    with numpyro.plate("group", len(y)):
+        theta = numpyro.sample("theta", dist.Normal(0.0, 1.0))
+        numpyro.sample("y", dist.Poisson(jnp.exp(theta)), obs=y)
+
+
 RNG = np.random.default_rng(0)
 GROUPS = (RNG.normal(size=(15, 1)) + RNG.normal(size=(15, 4))).astype(np.float32)
 X = RNG.normal(size=(9, 5)).astype(np.float32)
@@ -165,6 +172,7 @@ MODELS = {
     "groups": (groups, GROUPS, False),
     "groups, scale last": (groups, GROUPS, True),
     "slopes": (slopes, X, (0.5 * X + RNG.normal(size=(9, 5))).astype(np.float32)),
+    "apart": (apart, RNG.poisson(2.0, 13).astype(np.float32)),
     "nested": (nested, RNG.normal(size=(8, 3)).astype(np.float32)),
 }
 

@@ -23,6 +23,7 @@ LARGEST_DENSE = 250  # numbers of a model, or a core: a Hessian has their square
 LARGEST_CHAIN = 150  # numbers of a scan: of longer ones no window holds enough for a Gaussian
 SMALL_CORE = 64  # numbers up to which small groups are taken into the core
 LARGEST_CELL = 32  # numbers
+LARGEST = 200_000  # numbers
 LARGEST_CROSS = 4_000_000  # entries between core and cells
 
 
@@ -83,6 +84,8 @@ def cells_of(sites: Sequence[Site], shapes: Mapping[str, tuple[int, ...]]) -> Ce
         return None
     if begin <= LARGEST_DENSE:
         return Cells(np.arange(begin))
+    if begin > LARGEST:
+        return None
     apart = [site for site in sites if not site.block and numbers[site.address].ndim]
     apart.sort(key=lambda site: numbers[site.address].size)
     in_core = begin - sum(numbers[site.address].size for site in apart)

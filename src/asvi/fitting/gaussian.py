@@ -43,9 +43,10 @@ NEWTON_STEPS = 100
 SEVERAL, OTHERS = 100, 3  # latent numbers up to which further starts are tried, and how many
 SOLVED = 1e-3  # expected gain of the next step, in nats
 NARROW = (16.0, 1e3, 1e5)  # precisions, over the prior's, of the start at the prior's centre
-MOST = 64  # points that are looked at in one call
-CLIMB_STEPS, CLIMB_DRAWS, SETTLED, SETS = 60, MOST, 0.02, 2
-REFINE_STEPS, REFINE_DRAWS = 15, MOST
+MOST, LEAST = 64, 16  # points that are looked at in one call, and as few as there may be draws
+NUMBERS = 640_000  # of all draws: large models have fewer
+CLIMB_STEPS, SETTLED, SETS = 60, 0.02, 2
+REFINE_STEPS = 15
 SHORTEST = 1e-3  # step of a natural gradient, below which there is no way on
 LEAK = 0.1  # share of a product with the Hessian that cells may have among each other
 WIDEST = 2**22  # numbers that are worked on at once
@@ -116,7 +117,7 @@ def _look(
     cells, ways = space.cells, _directions(space.cells)
     sizes = [np.size(x) for x in jax.tree.leaves(arrays)]
     breadth = space.size + max(sizes, default=0)
-    told = ("loc", "scale", "width")
+    told, most = ("loc", "scale", "width"), _draws(space.size)
     at_once = max(1, min(len(ways), WIDEST // breadth))
 
     def run(vector, arrays, params):
@@ -150,7 +151,7 @@ def _look(
 
     def at(points: np.ndarray) -> Seen | None:
         count = len(points)
-        padded = np.zeros((MOST, space.size), points.dtype)
+        padded = np.zeros((most, space.size), points.dtype)
         padded[:count] = points
         value, slope, columns, *rest = (
             np.asarray(a, float) for a in compiled(padded, count, ways, arrays, params)
@@ -207,14 +208,17 @@ def _best(look: Look, cells: Cells, hears: Arrow, cost: float) -> Gaussian | Non
     held = _scaling(look, cells) if cells.groups else np.zeros(size, bool)
     modes = [mode for start in starts if (mode := _newton(look, start, held)) is not None]
     begins = sorted(modes, key=lambda mode: -mode.elbo)[:1]
-    steps = int(np.clip(AFFORDABLE / (30 * cost * CLIMB_DRAWS), 0, CLIMB_STEPS))
-    ends = [end for begin in begins if (end := _climb(look, begin, hears, steps)) is not None]
+    draws = _draws(size)
+    steps = int(np.clip(AFFORDABLE / (30 * cost * draws), 0, CLIMB_STEPS))
+    ends = [
+        end for begin in begins if (end := _climb(look, begin, hears, steps, draws)) is not None
+    ]
     centre = look(np.zeros((1, size)))
     if centre is not None and not (ends and cells.groups):
         for narrow in NARROW:
             at = narrow * Arrow.identity(cells)
             begin = Gaussian(np.zeros(size), at, centre.loc[0], centre.scale[0], -np.inf)
-            end = _climb(look, begin, hears, steps)
+            end = _climb(look, begin, hears, steps, draws)
             if end is not None:
                 ends.append(end)
                 break
@@ -228,7 +232,8 @@ def _scaling(look: Look, cells: Cells) -> np.ndarray:
     the noise that makes the same effects.
     """
     held = np.zeros(cells.size, bool)
-    for some in np.array_split(cells.core, -(-len(cells.core) // (MOST - 1))):
+    calls = max(1, -(-len(cells.core) // (_draws(cells.size) - 1)))
+    for some in np.array_split(cells.core, calls):
         points = np.zeros((1 + len(some), cells.size))
         points[1 + np.arange(len(some)), some] = 1e-3
         found = look(points)
@@ -276,7 +281,12 @@ def _holding(held: np.ndarray, seen: Seen | None) -> Seen | None:
     return replace(seen, slope=free * seen.slope, hessian=seen.hessian.scaled(free, free) - own)
 
 
-def _climb(look: Look, begin: Gaussian, hears: Arrow, steps: int) -> Gaussian | None:
+def _draws(size: int) -> int:
+    """Draws of this many numbers that are averaged over, in pairs."""
+    return 2 * int(np.clip(NUMBERS // (2 * size), LEAST // 2, MOST // 2))
+
+
+def _climb(look: Look, begin: Gaussian, hears: Arrow, steps: int, draws: int) -> Gaussian | None:
     """Natural gradients, on fixed draws as far as they rise, then averaged over fresh ones.
 
     Where no step rises, or little, it may be the draws: other ones are tried. None where no draw
@@ -288,7 +298,7 @@ def _climb(look: Look, begin: Gaussian, hears: Arrow, steps: int) -> Gaussian | 
     known, length, small, sets = None, 1.0, 0, 0
     for _ in range(steps):
         if known is None:
-            fixed = _pairs(rng, CLIMB_DRAWS, size)
+            fixed = _pairs(rng, draws, size)
             known = _average(look, mean, factor(precision, hears), fixed)
             if known is None:
                 return None
@@ -308,13 +318,13 @@ def _climb(look: Look, begin: Gaussian, hears: Arrow, steps: int) -> Gaussian | 
                 break
     if steps == CLIMB_STEPS:
         for k in range(REFINE_STEPS):
-            draws = _pairs(rng, REFINE_DRAWS, size)
-            found = _average(look, mean, factor(precision, hears), draws)
+            fresh = _pairs(rng, draws, size)
+            found = _average(look, mean, factor(precision, hears), fresh)
             if found is not None:
                 ahead = _moved(mean, precision, found[1], found[2], 1 / (k + 2))
                 mean, precision = ahead if ahead is not None else (mean, precision)
     # Ends are compared on draws that led to neither.
-    held_out = _pairs(np.random.default_rng(2), REFINE_DRAWS, size)
+    held_out = _pairs(np.random.default_rng(2), draws, size)
     end = _average(look, mean, factor(precision, hears), held_out)
     centre = look(mean[None])
     if end is None or centre is None:
