@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -92,16 +93,15 @@ def truth(y: np.ndarray) -> tuple[float, dict[str, tuple[float, float]]]:
     return evidence, found
 
 
-def one(groups: int) -> dict[str, Any]:
-    """A fit with nothing set."""
-    y = data(groups)
-    evidence, exact = truth(y)
+def beside_truth(
+    model: Callable, y: np.ndarray, evidence: float, exact: dict[str, tuple[float, float]]
+) -> dict[str, Any]:
+    """A fit with nothing set, beside the log evidence and moments of some sites."""
     begun = time.monotonic()
     result = asvi.fit(model, y, progress=False)
     seconds = time.monotonic() - begun
-    draws = result.posterior.sample(jax.random.key(9), (2000,))
+    draws = result.posterior.sample(jax.random.key(9), (4000,))
     row: dict[str, Any] = {
-        "groups": groups,
         "parameters": result.problem.size,
         "family": type(result.problem.family).__name__,
         "start": result.info["start"],
@@ -109,6 +109,7 @@ def one(groups: int) -> dict[str, Any]:
         "steps": result.steps,
         "gap": round(evidence - result.elbo, 3),
         "error": round(result.elbo_se, 3),
+        "verdict": result.diagnose().verdict,
     }
     for name, (mean, sd) in exact.items():
         x = np.asarray(draws[name], float)
@@ -122,7 +123,8 @@ def main() -> None:
     parser.add_argument("--groups", type=int, nargs="*", default=[300, 1000, 10_000])
     rows = []
     for groups in parser.parse_args().groups:
-        rows.append(one(groups))
+        y = data(groups)
+        rows.append({"groups": groups, **beside_truth(model, y, *truth(y))})
         print(rows[-1], flush=True)
     print(table(rows))
     save("large", rows)

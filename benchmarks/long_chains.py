@@ -7,8 +7,6 @@ A Kalman filter integrates the walk out, quadrature the scales: evidence and mom
 from __future__ import annotations
 
 import argparse
-import time
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,8 +15,8 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro.contrib.control_flow import scan
 
-import asvi
 from benchmarks.harness import save, table
+from benchmarks.large import beside_truth
 
 GRID = 81
 DEEP = 15.0  # nats below the highest point: what is left out beyond
@@ -79,32 +77,6 @@ def truth(y: np.ndarray) -> tuple[float, dict[str, tuple[float, float]]]:
     return evidence, moments
 
 
-def one(length: int, seed: int) -> dict[str, Any]:
-    """A fit with nothing set."""
-    y = data(length, seed)
-    evidence, exact = truth(y)
-    begun = time.monotonic()
-    result = asvi.fit(model, y, progress=False)
-    seconds = time.monotonic() - begun
-    draws = result.posterior.sample(jax.random.key(9), (4000,))
-    row: dict[str, Any] = {
-        "length": length,
-        "data": seed,
-        "parameters": result.problem.size,
-        "start": result.info["start"],
-        "seconds": round(seconds, 1),
-        "steps": result.steps,
-        "gap": round(evidence - result.elbo, 3),
-        "error": round(result.elbo_se, 3),
-        "verdict": result.diagnose().verdict,
-    }
-    for name, (mean, sd) in exact.items():
-        x = np.asarray(draws[name], float)
-        row[f"{name}: mean off (sd)"] = round(float(abs(x.mean() - mean) / sd), 2)
-        row[f"{name}: sd / true sd"] = round(float(x.std() / sd), 2)
-    return row
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lengths", type=int, nargs="*", default=[100, 200, 240, 1000])
@@ -113,7 +85,8 @@ def main() -> None:
     rows = []
     for length in asked.lengths:
         for seed in asked.data:
-            rows.append(one(length, seed))
+            y = data(length, seed)
+            rows.append({"length": length, "data": seed, **beside_truth(model, y, *truth(y))})
             print(rows[-1], flush=True)
     print(table(rows))
     save("long_chains", rows)

@@ -8,6 +8,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from numpyro.contrib.control_flow import scan
 
 import asvi
 from asvi.families import Coupled, cells
@@ -18,6 +19,7 @@ from asvi.fitting.gaussian import find_gaussian
 from asvi.fitting.gaussian_start import may_have_gaussian
 from asvi.fitting.problem import problem_for
 from asvi.fitting.wiring import factor
+from asvi.program import Program
 from benchmarks import large, long_chains
 
 CELLS = Cells(np.array([0, 5, 6]), (np.array([[1, 3], [2, 4], [9, 8]]), np.array([[7], [10]])))
@@ -262,3 +264,17 @@ def test_a_long_chain_is_fitted():
     result = asvi.fit(long_chains.model, y, progress=False)
     assert abs(long_chains.truth(y)[0] - result.elbo) < 0.05
     assert result.diagnose().verdict == "good"
+
+
+def test_a_chain_is_as_long_as_all_its_sites():
+    def model(length):
+        def step(carry, _):
+            a = numpyro.sample("a", dist.Normal(carry, 1.0))
+            b = numpyro.sample("b", dist.Normal(a, 1.0))
+            return b, None
+
+        scan(step, jnp.zeros(()), jnp.arange(length))
+
+    for length, expected in ((70, False), (80, True)):
+        sites = Program.of(model, length).latent
+        assert cells.has_long_chain(sites, {s.address: s.shape for s in sites}) == expected

@@ -106,7 +106,11 @@ def cells_of(sites: Sequence[Site], shapes: Mapping[str, tuple[int, ...]]) -> Ce
 
 def has_long_chain(sites: Sequence[Site], shapes: Mapping[str, tuple[int, ...]]) -> bool:
     """Whether a scan has more numbers than a Gaussian over its noise may have."""
-    return any(site.steps and prod(shapes[site.address]) > LARGEST_CHAIN for site in sites)
+    numbers: dict[tuple[str, ...], int] = {}
+    for site in sites:
+        if site.steps:
+            numbers[site.block] = numbers.get(site.block, 0) + prod(shapes[site.address])
+    return any(count > LARGEST_CHAIN for count in numbers.values())
 
 
 def _is_out_of_place(site: Site) -> bool:

@@ -209,16 +209,16 @@ class Arrow:
             return Arrow(self.cells, self.core @ np.linalg.solve(middle.core, self.core))
         ways = [np.linalg.solve(b, d) for b, d in zip(middle.blocks, middle.down, strict=True)]
         at_core = self.core - sum(summed(r, w) for r, w in zip(self.right, ways, strict=True))
-        over = np.linalg.solve(middle.schur(), at_core.T)
-        core = at_core @ over
+        inverse = np.linalg.inv(middle.schur())
+        core = at_core @ inverse @ at_core.T
         down, blocks = [], []
         for k, way in enumerate(ways):
             at_cell = self.down[k] - self.blocks[k] @ way
             half = np.linalg.solve(middle.blocks[k], self.blocks[k])
             core = core + summed(self.right[k], np.linalg.solve(middle.blocks[k], self.down[k]))
-            down.append(np.swapaxes(half, 1, 2) @ self.down[k] + at_cell @ over)
-            spread = np.swapaxes(np.linalg.solve(middle.schur(), np.swapaxes(at_cell, 1, 2)), 1, 2)
-            blocks.append(self.blocks[k] @ half + at_cell @ np.swapaxes(spread, 1, 2))
+            spread = at_cell @ inverse
+            down.append(np.swapaxes(half, 1, 2) @ self.down[k] + spread @ at_core.T)
+            blocks.append(self.blocks[k] @ half + spread @ np.swapaxes(at_cell, 1, 2))
         right = tuple(np.swapaxes(x, 1, 2) for x in down)
         return Arrow(self.cells, core, tuple(down), right, tuple(blocks))
 

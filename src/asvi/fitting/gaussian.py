@@ -21,18 +21,17 @@ computed in double precision where the model allows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from asvi.families.cells import Cells
 from asvi.fitting.arrow import Arrow
+from asvi.fitting.curvature import Look, Seen, curvature, draws_of
 from asvi.fitting.noise_space import NoiseSpace
 from asvi.fitting.problem import Problem
 from asvi.fitting.wiring import factor, listeners, wiring
@@ -43,28 +42,10 @@ NEWTON_STEPS = 100
 SEVERAL, OTHERS = 100, 3  # latent numbers up to which further starts are tried, and how many
 SOLVED = 1e-3  # expected gain of the next step, in nats
 NARROW = (16.0, 1e3, 1e5)  # precisions, over the prior's, of the start at the prior's centre
-MOST, LEAST = 64, 16  # points that are looked at in one call, and as few as there may be draws
-NUMBERS = 640_000  # of all draws: large models have fewer
 CLIMB_STEPS, SETTLED, SETS = 60, 0.02, 2
 REFINE_STEPS = 15
 SHORTEST = 1e-3  # step of a natural gradient, below which there is no way on
-LEAK = 0.1  # share of a product with the Hessian that cells may have among each other
-WIDEST = 2**22  # numbers that are worked on at once
 AFFORDABLE = 5e10  # multiply-adds that may be spent on averages of one start
-
-Look = Callable[[np.ndarray], "Seen | None"]
-
-
-@dataclass
-class Seen:
-    """What the log density is at some points."""
-
-    value: np.ndarray  # (points,)
-    slope: np.ndarray  # mean gradient
-    hessian: Arrow  # mean Hessian
-    loc: np.ndarray  # (points, numbers): each number's prior location, scale and width
-    scale: np.ndarray
-    width: np.ndarray
 
 
 @dataclass
@@ -89,113 +70,11 @@ def find_gaussian(problem: Problem, arrays: list[Any], params: dict[str, Any]) -
         try:
             # Several threads on matrices this small wait for each other, and for the compiler's.
             with jax.enable_x64(True) if double else nullcontext(), threadpool_limits(1):
-                look, cost = _look(space, arrays, params, double)
+                look, cost = curvature(space, arrays, params, double)
                 return _best(look, space.cells, hears, cost)
         except (TypeError, ValueError, NotImplementedError):
             continue  # a model whose types are written down will not run in another precision
     return None
-
-
-def _widened(x: Any) -> Any:
-    x = np.asarray(x)
-    if jnp.issubdtype(x.dtype, jnp.floating):
-        return jnp.asarray(x.astype(np.float64))
-    return jnp.asarray(x.astype(np.int64) if jnp.issubdtype(x.dtype, jnp.integer) else x)
-
-
-def _look(
-    space: NoiseSpace, arrays: list[Any], params: dict[str, Any], double: bool
-) -> tuple[Look, float]:
-    """A function of points, (points, numbers), None where something is not finite; and its cost.
-
-    One program serves any number of points, in a loop whose length is an input. Columns of the
-    Hessian are had by directions: one for each number of the core, and one for each number of a
-    cell, for all cells at once. A last one shows whether cells meet after all: None where they do.
-    """
-    if double:
-        arrays, params = jax.tree.map(_widened, (arrays, params))
-    cells, ways = space.cells, _directions(space.cells)
-    sizes = [np.size(x) for x in jax.tree.leaves(arrays)]
-    breadth = space.size + max(sizes, default=0)
-    told, most = ("loc", "scale", "width"), _draws(space.size)
-    at_once = max(1, min(len(ways), WIDEST // breadth))
-
-    def run(vector, arrays, params):
-        seen = space.run(vector, params, arrays)
-        return seen["log_density"], seen
-
-    def look(points, count, ways, arrays, params):
-        def slope_of(vector):
-            slope, seen = jax.grad(run, has_aux=True)(vector, arrays, params)
-            return slope, (slope, seen)
-
-        def one(i, found):
-            _, curve, (slope, seen) = jax.linearize(slope_of, points[i], has_aux=True)
-            if at_once == len(ways):
-                columns = jax.vmap(curve)(ways)
-            else:
-                columns = jax.lax.map(curve, ways, batch_size=at_once)
-            value, slopes, hessians, *rest = found
-            return (
-                value.at[i].set(seen["log_density"]),
-                slopes + slope / count,
-                hessians + columns / count,
-                *(x.at[i].set(seen[name]) for name, x in zip(told, rest, strict=True)),
-            )
-
-        rows, vector = jnp.zeros_like(points), jnp.zeros_like(points[0])
-        begin = (rows[:, 0], vector, jnp.zeros(ways.shape, points.dtype), *[rows] * len(told))
-        return jax.lax.fori_loop(0, count, one, begin)
-
-    compiled = space.problem.jit(("curvature", double), lambda: look)
-
-    def at(points: np.ndarray) -> Seen | None:
-        count = len(points)
-        padded = np.zeros((most, space.size), points.dtype)
-        padded[:count] = points
-        value, slope, columns, *rest = (
-            np.asarray(a, float) for a in compiled(padded, count, ways, arrays, params)
-        )
-        if not all(np.isfinite(a).all() for a in (value[:count], slope, columns, *rest)):
-            return None
-        hessian = _assembled(cells, columns)
-        if cells.groups and not _holds(hessian, ways[-1], columns[-1]):
-            return None
-        return Seen(value[:count], slope, hessian, *(a[:count] for a in rest))
-
-    return at, float(len(ways)) * breadth
-
-
-def _directions(cells: Cells) -> np.ndarray:
-    """Along which the Hessian is looked at, (directions, numbers)."""
-    ways = np.zeros((len(cells.core) + sum(g.shape[1] for g in cells.groups), cells.size))
-    ways[np.arange(len(cells.core)), cells.core] = 1.0
-    begin = len(cells.core)
-    for group in cells.groups:
-        ways[begin + np.arange(group.shape[1]), group] = 1.0
-        begin += group.shape[1]
-    if not cells.groups:
-        return ways
-    return np.concatenate([ways, np.random.default_rng(3).choice([-1.0, 1.0], (1, cells.size))])
-
-
-def _assembled(cells: Cells, columns: np.ndarray) -> Arrow:
-    """The Hessian, from its products with all directions."""
-    core = columns[: len(cells.core)]
-    down, blocks, begin = [], [], len(cells.core)
-    for group in cells.groups:
-        # (core, cells, b) and (b of the column, cells, b of the row)
-        down.append(np.moveaxis(core[:, group], 0, 2))
-        blocks.append(np.moveaxis(columns[begin : begin + group.shape[1]][:, group], 0, 2))
-        begin += group.shape[1]
-    right = tuple(np.swapaxes(x, 1, 2) for x in down)
-    return Arrow(cells, core[:, cells.core], tuple(down), right, tuple(blocks)).symmetric()
-
-
-def _holds(hessian: Arrow, way: np.ndarray, found: np.ndarray) -> bool:
-    """Whether the Hessian is this one, by its product with one direction."""
-    missed = np.linalg.norm((hessian @ way[:, None])[:, 0] - found)
-    return bool(missed <= LEAK * np.linalg.norm(found))
 
 
 def _best(look: Look, cells: Cells, hears: Arrow, cost: float) -> Gaussian | None:
@@ -208,7 +87,7 @@ def _best(look: Look, cells: Cells, hears: Arrow, cost: float) -> Gaussian | Non
     held = _scaling(look, cells) if cells.groups else np.zeros(size, bool)
     modes = [mode for start in starts if (mode := _newton(look, start, held)) is not None]
     begins = sorted(modes, key=lambda mode: -mode.elbo)[:1]
-    draws = _draws(size)
+    draws = draws_of(size)
     steps = int(np.clip(AFFORDABLE / (30 * cost * draws), 0, CLIMB_STEPS))
     ends = [
         end for begin in begins if (end := _climb(look, begin, hears, steps, draws)) is not None
@@ -232,7 +111,7 @@ def _scaling(look: Look, cells: Cells) -> np.ndarray:
     the noise that makes the same effects.
     """
     held = np.zeros(cells.size, bool)
-    calls = max(1, -(-len(cells.core) // (_draws(cells.size) - 1)))
+    calls = max(1, -(-len(cells.core) // (draws_of(cells.size) - 1)))
     for some in np.array_split(cells.core, calls):
         points = np.zeros((1 + len(some), cells.size))
         points[1 + np.arange(len(some)), some] = 1e-3
@@ -279,11 +158,6 @@ def _holding(held: np.ndarray, seen: Seen | None) -> Seen | None:
     free = 1.0 * ~held
     own = (NARROW[0] * Arrow.identity(seen.hessian.cells)).scaled(1 - free, 1 - free)
     return replace(seen, slope=free * seen.slope, hessian=seen.hessian.scaled(free, free) - own)
-
-
-def _draws(size: int) -> int:
-    """Draws of this many numbers that are averaged over, in pairs."""
-    return 2 * int(np.clip(NUMBERS // (2 * size), LEAST // 2, MOST // 2))
 
 
 def _climb(look: Look, begin: Gaussian, hears: Arrow, steps: int, draws: int) -> Gaussian | None:
