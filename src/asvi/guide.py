@@ -35,7 +35,8 @@ from asvi.dependence import Dependence, crossings
 from asvi.encoding import encodings_of
 from asvi.errors import FamilyError
 from asvi.families import Amortized, ContextFamily, ConvexUpdate, Family, Parameter, WholeFamily
-from asvi.input_check import InputCheck
+from asvi.input_check import input_check_of
+from asvi.layout import known_numbers
 from asvi.losses import check_loss
 from asvi.program import Program, Site, survey
 from asvi.reading import SurrogateReading
@@ -106,7 +107,7 @@ class AutoASVI(AutoGuide):
         self.dependence: Dependence | None = None  # known after the first call
         self._starts: dict[str, dict[str, Distribution]] = {}
         self._first_call: tuple[tuple, dict] | None = None
-        self._input_check = InputCheck(model)
+        self._input_check = input_check_of(model)
         self._losses_seen: set[str] = set()
 
     # ---------------------------------------------------------------------------- as a guide
@@ -224,7 +225,7 @@ class AutoASVI(AutoGuide):
             return Dependence(program, contexts, None)
         crossed = None
         if all(not_jax_tracer(x) for x in jax.tree.leaves((args, kwargs))):
-            with jax.ensure_compile_time_eval():
+            with known_numbers():
                 crossed = crossings(program, self.model, args, kwargs, self.jumps)
         return Dependence(program, contexts, crossed)
 

@@ -1,23 +1,26 @@
 """Takes a model's arguments; raises where their numbers are wrong; gives the priors at the start.
 
 The model is run at its prior's centre and at a draw from the prior, as one compiled program that
-takes the arrays as inputs: later data of the same shapes are checked without compiling.
+takes the arrays as inputs: later data of the same shapes are checked without compiling. The check
+can be begun, and looked at later: the compiler works beside what else goes on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
 from numpyro.distributions import Distribution, Unit
 
 from asvi.checks import check_distribution, check_observed
-from asvi.layout import NEEDS_VALUES, Layout, split
+from asvi.compiling import Ahead, compiler_options
+from asvi.errors import SiteError
+from asvi.layout import NEEDS_VALUES, Layout, known_numbers, split
 from asvi.program import survey
 
-__all__ = ["InputCheck"]
+__all__ = ["InputCheck", "input_check_of"]
 
 _proper = partial(check_distribution, edge_is_fine=True)
 
@@ -46,24 +49,34 @@ class InputCheck:
         """Every site's distribution at the prior's centre, by address."""
         arrays, layout = split(args, kwargs)
         key = layout.key()
-        with jax.ensure_compile_time_eval():
+        with known_numbers():
             if key is None:
                 look, about = _looking(self.model, layout, arrays)
                 found = _run(look, [])
             else:
                 found, about = self._run_kept(key, layout, arrays)
-            self._judge(found, about)
+            _judge_data(found, about)
+            try:
+                _judge(found)
+            except SiteError:
+                # Constants of the model are known while it runs operation by operation: what is
+                # wrong can then be said where it stands.
+                with jax.ensure_compile_time_eval():
+                    _looking(self.model, layout, arrays)[0]([])
+                raise
         return found[0]
 
-    def _judge(self, found: Any, about: dict[str, Any]) -> None:
-        _priors, values, at_center, at_draw = found
-        for name, fn in at_center.items():
-            if isinstance(fn, Unit):
-                continue
-            if about[name]["is_observed"]:
-                check_observed(name, {**about[name], "fn": fn, "value": values[name]})
-            _proper(name, fn)
-            check_distribution(name, at_draw[name], edge_is_fine=True, only_finite=True)
+    def begin(self, args: tuple, kwargs: dict[str, Any]) -> None:
+        """Let the check of arguments like these be compiled, beside what else goes on."""
+        arrays, layout = split(args, kwargs)
+        key = layout.key()
+        if key is None or key in self._kept:
+            return
+        look, about = _looking(self.model, layout)
+        try:
+            self._kept[key] = Ahead(look, (arrays,)), about
+        except (*NEEDS_VALUES, TypeError):
+            pass  # the call itself deals with these
 
     def _run_kept(self, key: Any, layout: Layout, arrays: list[Any]) -> tuple[Any, dict]:
         if key not in self._kept:
@@ -77,6 +90,34 @@ class InputCheck:
             return found, about
         look, about = self._kept[key]
         return _run(look, arrays), about
+
+
+def input_check_of(model: Callable) -> InputCheck:
+    """The one check of this model, with what it has compiled, for all of its guides."""
+    try:
+        return _shared(model)
+    except TypeError:  # a model that cannot be told from others
+        return InputCheck(model)
+
+
+_shared = lru_cache(16)(InputCheck)
+
+
+def _judge_data(found: Any, about: dict[str, Any]) -> None:
+    """Raise where observed values are wrong at the prior's centre."""
+    _priors, values, at_center, _at_draw = found
+    for name, fn in at_center.items():
+        if about[name]["is_observed"] and not isinstance(fn, Unit):
+            check_observed(name, {**about[name], "fn": fn, "value": values[name]})
+
+
+def _judge(found: Any) -> None:
+    """Raise where parameters of a distribution are wrong."""
+    _priors, _values, at_center, at_draw = found
+    for name, fn in at_center.items():
+        if not isinstance(fn, Unit):
+            _proper(name, fn)
+            check_distribution(name, at_draw[name], edge_is_fine=True, only_finite=True)
 
 
 def _looking(
@@ -97,7 +138,7 @@ def _looking(
         met = [{n: m["fn"] for n, m in run.trace.items() if n in values} for run in (center, draw)]
         return priors, values, *met
 
-    return jax.jit(look), about
+    return jax.jit(look, compiler_options=compiler_options(once=True)), about
 
 
 def _run(look: Any, arrays: list[Any]) -> Any:
@@ -107,4 +148,4 @@ def _run(look: Any, arrays: list[Any]) -> Any:
         if isinstance(error, jax.errors.JAXTypeError):
             raise
         # A distribution with parts that are no arrays (sparse matrices).
-        return look.__wrapped__(arrays)
+        return getattr(look, "jitted", look).__wrapped__(arrays)

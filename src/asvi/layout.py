@@ -6,15 +6,17 @@ everything else (sizes, flags, functions, None) is part of the program.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from asvi.errors import ModelError
 
-__all__ = ["NEEDS_VALUES", "Layout", "split"]
+__all__ = ["NEEDS_VALUES", "Layout", "known_numbers", "split"]
 
 #: What JAX raises where a model's Python looks at the values of its data: then these cannot be
 #: inputs of a compiled program, and become part of it.
@@ -24,6 +26,17 @@ NEEDS_VALUES = (
     jax.errors.TracerArrayConversionError,
     jax.errors.TracerIntegerConversionError,
 )
+
+
+def known_numbers() -> AbstractContextManager:
+    """Within it, what is computed from known numbers is known, while a program is traced, too.
+
+    Nothing is done where none is traced: JAX would then run every operation on constants by itself,
+    inside of what it compiles as well, each a program of its own.
+    """
+    if isinstance(jnp.zeros(()), jax.core.Tracer):
+        return jax.ensure_compile_time_eval()
+    return nullcontext()
 
 
 class _Array:

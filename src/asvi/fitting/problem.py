@@ -14,11 +14,11 @@ from jax.flatten_util import ravel_pytree
 from numpyro.distributions import biject_to, constraints
 from numpyro.infer.util import transform_fn
 
+from asvi.compiling import Ahead, compiler_options
 from asvi.errors import ModelError
 from asvi.families import Family, WholeFamily
 from asvi.families.moved import MovedNoise
 from asvi.families.noise import noise_shape, stand_in, standard
-from asvi.fitting.compiling import Ahead, compiler_options
 from asvi.guide import AutoASVI, autoguide
 from asvi.layout import NEEDS_VALUES, split
 from asvi.objective import ELBO, score_part, trace_of

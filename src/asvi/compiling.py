@@ -36,16 +36,18 @@ class Ahead:
         return self.jitted._cache_size()
 
 
-def compiler_options() -> dict[str, Any] | None:
+def compiler_options(*, once: bool = False) -> dict[str, Any] | None:
     """On CPUs the compiler's last level of optimising costs a third more time and gains nothing.
 
-    Nor do its newer ways to fuse operations.
+    Nor do its newer ways to fuse operations. What is run ``once`` is not optimised at all.
     """
     if jax.default_backend() != "cpu":
         return None
-    known = {"xla_backend_optimization_level": 1, "xla_cpu_use_fusion_emitters": False}
+    level = 0 if once else 1
+    known = {"xla_backend_optimization_level": level, "xla_cpu_use_fusion_emitters": False}
     asked = os.environ.get("XLA_FLAGS", "")  # what a user sets is not overruled
-    return {n: value for n, value in known.items() if n not in asked and _has_option(n, value)}
+    free = {n: value for n, value in known.items() if n not in asked}
+    return {n: value for n, value in free.items() if _has_option(n, type(value)())}
 
 
 @cache
