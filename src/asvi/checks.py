@@ -240,6 +240,8 @@ def _check_in_support(
 ) -> None:
     if isinstance(fn, Evaluated) or not _is_judged(_bare(fn.support)):
         return
+    if isinstance(_bare(fn.support), type(constraints.real)):
+        return  # what is finite is inside: nothing to compile
     inside = over_steps(lambda d, v: _is_inside(_bare(d.support), v), steps)(fn, array)
     if jnp.shape(inside) != array.shape:  # a support of whole events, e.g. the simplex
         inside = np.broadcast_to(np.expand_dims(inside, -1), array.shape)

@@ -15,14 +15,15 @@ import optax
 
 from asvi import inference_data, stored
 from asvi.diagnose import Report, diagnose
-from asvi.errors import AsviError
+from asvi.errors import AsviError, FamilyError
 from asvi.explain import Explanation, explain, name_of
-from asvi.families import Amortized, Coupled, Family, WholeFamily
+from asvi.families import Amortized, Coupled, Family, StructuredNormal, WholeFamily
 from asvi.fitting import checkpoint as checkpoints
 from asvi.fitting.choice import Choice, choose_family
 from asvi.fitting.plan import Plan
 from asvi.fitting.problem import Problem, problem_for
 from asvi.fitting.run import Run, check_plan, run
+from asvi.fitting.structured import fit_structured
 from asvi.fitting.units import is_coupling_weight
 from asvi.posterior import Posterior
 
@@ -172,8 +173,16 @@ def fit(
     plan = _with_optimizer(plan, optimizer)
     if checkpoint is not None:
         checkpoints.check_writable(checkpoint)
-    choice = _asked(family, amortize)
+    if isinstance(family, StructuredNormal) and amortize is None:
+        problem, arrays, found, _ = fit_structured(model, family, args, kwargs, key, plan, begun)
+        found.info["family"] = f"{name_of(family)}, as asked for"
+        return _as_fit(found, problem, arrays)
+    choice, first = _asked(family, amortize), None
     if choice is None:
+        if optimizer is None and checkpoint is None:
+            first = _first_look(model, args, kwargs, key, plan, begun)
+        if first is not None and first.info["nearness"] <= plan.tolerance:
+            return first
         choice = choose_family(model, args, kwargs, discrete, key, plan, progress)
     problem, arrays = choice.made or problem_for(model, choice.family, args, kwargs, discrete)
     state = choice.state
@@ -183,7 +192,27 @@ def fit(
         problem, arrays, key, plan, progress, checkpoint, begun, state=state
     )
     found.info["family"] = _why(problem, found, choice.measured)
+    if first is not None and first.elbo - found.elbo > 2 * np.hypot(found.elbo_se, first.elbo_se):
+        lower = f"{name_of(problem.family)} ended {first.elbo - found.elbo:.2g} nat lower"
+        first.info["family"] = f"StructuredNormal: {lower}"
+        return first
     return _as_fit(found, problem, arrays)
+
+
+def _first_look(
+    model: Callable, args: tuple, kwargs: dict[str, Any], key: jax.Array, plan: Plan, begun: float
+) -> Fit | None:
+    """The nearest Gaussian over the program's noise: often all there is to find. None without."""
+    try:
+        found = fit_structured(model, StructuredNormal(), args, kwargs, key, plan, begun)
+    except FamilyError:
+        return None
+    problem, arrays, run_, _ = found
+    run_.info["family"] = (
+        f"StructuredNormal: importance weights find it within {run_.info['divergence']:.1g} nat of "
+        "the posterior, less than the tolerance. family=asvi.families.Coupled() overrides it"
+    )
+    return _as_fit(run_, problem, arrays)
 
 
 def _why(problem: Problem, found: Run, measured: str | None) -> str:

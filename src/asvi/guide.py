@@ -32,6 +32,7 @@ from numpyro.util import not_jax_tracer
 
 from asvi.advice import hint_at_scan, jumps, refuse_reversed_scans
 from asvi.dependence import Dependence, crossings
+from asvi.drawing import DrawingGuide
 from asvi.encoding import encodings_of
 from asvi.errors import FamilyError
 from asvi.families import Amortized, ContextFamily, ConvexUpdate, Family, Parameter, WholeFamily
@@ -66,7 +67,7 @@ def autoguide(
     return AutoASVI(model, family=family, prefix=prefix)
 
 
-class AutoASVI(AutoGuide):
+class AutoASVI(DrawingGuide, AutoGuide):
     r"""A structured guide for any NumPyro model, made from the model itself.
 
     The guide runs the model. At each latent site the model's distribution, at the values that the
@@ -106,7 +107,6 @@ class AutoASVI(AutoGuide):
         self.jumps: frozenset[str] = frozenset()  # continuous sites that decide a branch
         self.dependence: Dependence | None = None  # known after the first call
         self._starts: dict[str, dict[str, Distribution]] = {}
-        self._first_call: tuple[tuple, dict] | None = None
         self._input_check = input_check_of(model)
         self._losses_seen: set[str] = set()
 
@@ -125,61 +125,6 @@ class AutoASVI(AutoGuide):
             self.model(*args, **kwargs)
         latent = {name: m["value"] for name, m in trace.items() if m["type"] == "sample"}
         return latent, reading.deterministic
-
-    def sample_posterior(
-        self,
-        rng_key: jax.Array,
-        params: dict[str, Any],
-        *args: Any,
-        sample_shape: tuple[int, ...] = (),
-        **kwargs: Any,
-    ) -> dict[str, jax.Array]:
-        """Draws of every latent and deterministic site, each of shape ``sample_shape + site``.
-
-        Without ``args`` the guide uses those that it was first called with.
-        """
-        args, kwargs = self._arguments(args, kwargs)
-
-        def draw(key: jax.Array, params: dict[str, Any]) -> dict[str, jax.Array]:
-            with handlers.seed(rng_seed=key), handlers.substitute(data=params):
-                latent, deterministic = self._run(*args, **kwargs)
-            return {**latent, **deterministic}
-
-        size = 1
-        for n in sample_shape:
-            size *= n
-        draws = jax.jit(jax.vmap(draw, (0, None)))(jax.random.split(rng_key, size), params)
-        return jax.tree.map(lambda x: x.reshape(sample_shape + x.shape[1:]), draws)
-
-    def quantiles(
-        self,
-        params: dict[str, Any],
-        quantiles: Any,
-        *args: Any,
-        rng_key: jax.Array | None = None,
-        num_draws: int = 4000,
-        **kwargs: Any,
-    ) -> dict[str, jax.Array]:
-        """Marginal quantiles of each latent site, on a leading axis, from ``num_draws`` draws."""
-        args, kwargs = self._arguments(args, kwargs)
-        key = jax.random.key(0) if rng_key is None else rng_key
-        draws = self.sample_posterior(key, params, *args, sample_shape=(num_draws,), **kwargs)
-        latent = {site.name for site in self.program.latent}
-        levels = jnp.asarray(quantiles)
-        return {
-            name: jnp.quantile(x, levels, axis=0) for name, x in draws.items() if name in latent
-        }
-
-    def median(self, params: dict[str, Any], *args: Any, **kwargs: Any) -> dict[str, jax.Array]:
-        """The marginal median of each latent site; see :meth:`quantiles`."""
-        return self.quantiles(params, 0.5, *args, **kwargs)
-
-    def _arguments(self, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
-        if self.program is None:
-            self._setup_prototype(*args, **kwargs)
-        if args or kwargs or self._first_call is None:
-            return args, kwargs
-        return self._first_call
 
     # ---------------------------------------------------------------------------- its set-up
 
@@ -209,8 +154,7 @@ class AutoASVI(AutoGuide):
         self._starts.clear()
         if check_input:
             self._check_input(program, args, kwargs)
-        if all(not_jax_tracer(x) for x in jax.tree.leaves((args, kwargs))):
-            self._first_call = (args, kwargs)
+        self._remember(args, kwargs)
         hint_at_scan(program)
         self.program, self._family_of = program, family_of
         self._declared, self._surrogates = declared, surrogates

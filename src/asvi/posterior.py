@@ -15,6 +15,7 @@ from numpyro.distributions import biject_to
 from numpyro.infer import Predictive
 
 from asvi.errors import AsviError, SiteError
+from asvi.families.structured import AutoStructuredNormal
 from asvi.fitting.problem import Problem
 from asvi.guide import AutoASVI
 from asvi.interpretation import Interpretation
@@ -120,12 +121,14 @@ class Posterior:
         guide = self.problem.guide
         names = [site.name for site in self.problem.program.latent]
         self._need(draws, names)
-        if not isinstance(guide, AutoASVI):
+        if not isinstance(guide, AutoASVI | AutoStructuredNormal):
             return self._log_prob_of_whole(draws, names)
 
         def compiled(values, params, arrays):
             def one(values):
                 args, kwargs = self.problem.arguments(arrays)
+                if isinstance(guide, AutoStructuredNormal):
+                    return guide.log_density_at(params, values, args, kwargs)
                 drawn = trace_of(guide, jax.random.key(0), params, values, args, kwargs)
                 return _split(drawn)[1]
 

@@ -9,6 +9,7 @@ from asvi.families.coupled import Coupled
 from asvi.families.encoders import SetEncoder
 from asvi.families.mean_field import MeanField
 from asvi.families.parameters import decompose, register_parameters
+from asvi.families.structured import StructuredNormal
 from asvi.families.substitutions import register_substitution
 from asvi.families.whole import InverseAutoregressiveFlow, MultivariateNormal, WholeFamily
 
@@ -25,6 +26,7 @@ __all__ = [
     "MultivariateNormal",
     "Parameter",
     "SetEncoder",
+    "StructuredNormal",
     "WholeFamily",
     "decompose",
     "register_parameters",

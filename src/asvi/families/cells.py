@@ -17,7 +17,7 @@ import numpy as np
 
 from asvi.program import Site
 
-__all__ = ["LARGEST_DENSE", "Cells", "cells_of", "has_long_chain"]
+__all__ = ["LARGEST_DENSE", "Cells", "cells_of", "fine_cells_of", "has_long_chain"]
 
 LARGEST_DENSE = 250  # numbers of a model, or a core: a Hessian has their square
 LARGEST_CHAIN = 150  # numbers of a scan: of longer ones no window holds enough for a Gaussian
@@ -56,11 +56,17 @@ class Cells:
         return found
 
 
-def cells_of(sites: Sequence[Site], shapes: Mapping[str, tuple[int, ...]]) -> Cells | None:
+def cells_of(
+    sites: Sequence[Site],
+    shapes: Mapping[str, tuple[int, ...]],
+    dense: int | None = None,
+    chain: int | None = None,
+) -> Cells | None:
     """Core and cells of these sites, whose noise has these shapes by address, scans included.
 
-    Small models are all core. None where too many numbers would be in it, in branches, where a
-    plate is seen in parts, and for long chains: over the noise of a chain everything meets.
+    Models of up to ``dense`` numbers (250) are all core, and a scan may have ``chain`` (150). None
+    where too many numbers would be in it, in branches, where a plate is seen in parts, and for
+    long chains: over the noise of a chain everything meets.
 
     >>> import jax.numpy as jnp, numpyro, numpyro.distributions as dist
     >>> from asvi.program import Program
@@ -80,9 +86,9 @@ def cells_of(sites: Sequence[Site], shapes: Mapping[str, tuple[int, ...]]) -> Ce
         shape = shapes[site.address]
         numbers[site.address] = np.arange(begin, begin + prod(shape)).reshape(shape)
         begin += prod(shape)
-    if any(_is_out_of_place(site) for site in sites) or has_long_chain(sites, shapes):
+    if any(_is_out_of_place(site) for site in sites) or has_long_chain(sites, shapes, chain):
         return None
-    if begin <= LARGEST_DENSE:
+    if begin <= (LARGEST_DENSE if dense is None else dense):
         return Cells(np.arange(begin))
     if begin > LARGEST:
         return None
@@ -104,13 +110,30 @@ def cells_of(sites: Sequence[Site], shapes: Mapping[str, tuple[int, ...]]) -> Ce
     return Cells(core, tuple(groups))
 
 
-def has_long_chain(sites: Sequence[Site], shapes: Mapping[str, tuple[int, ...]]) -> bool:
+def fine_cells_of(
+    sites: Sequence[Site], shapes: Mapping[str, tuple[int, ...]], apart: bool = True
+) -> Cells | None:
+    """The same, where nobody needs to listen by windows: cells in smaller models, longer chains.
+
+    Without ``apart``, or where the core would be no smaller, small models are all core.
+    """
+    whole = cells_of(sites, shapes, LARGEST_DENSE, LARGEST_DENSE)
+    found = cells_of(sites, shapes, SMALL_CORE, LARGEST_DENSE) if apart else None
+    if whole is not None and (found is None or 2 * len(found.core) > whole.size):
+        return whole
+    return found
+
+
+def has_long_chain(
+    sites: Sequence[Site], shapes: Mapping[str, tuple[int, ...]], longest: int | None = None
+) -> bool:
     """Whether a scan has more numbers than a Gaussian over its noise may have."""
     numbers: dict[tuple[str, ...], int] = {}
     for site in sites:
         if site.steps:
             numbers[site.block] = numbers.get(site.block, 0) + prod(shapes[site.address])
-    return any(count > LARGEST_CHAIN for count in numbers.values())
+    longest = LARGEST_CHAIN if longest is None else longest
+    return any(count > longest for count in numbers.values())
 
 
 def _is_out_of_place(site: Site) -> bool:

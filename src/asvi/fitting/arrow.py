@@ -189,6 +189,23 @@ class Arrow:
             return False
         return True
 
+    def variances(self, among: np.ndarray) -> np.ndarray:
+        """Diagonal of the inverse within the rows and columns ``among``, (numbers,); else 0.
+
+        All numbers of cells are among them.
+        """
+        inner = among[self.cells.core]
+        rest, ways, found = self.core[np.ix_(inner, inner)], [], np.zeros(self.cells.size)
+        for k, block in enumerate(self.blocks):
+            ways.append(np.linalg.solve(block, self.down[k][:, :, inner]))
+            rest = rest - summed(self.right[k][:, inner], ways[k])
+        inverse = np.linalg.inv(rest)
+        found[self.cells.core[inner]] = np.diag(inverse)
+        for k, group in enumerate(self.cells.groups):
+            own = np.diagonal(np.linalg.inv(self.blocks[k]), axis1=1, axis2=2)
+            found[group] = own + np.sum((ways[k] @ inverse) * ways[k], -1)
+        return found
+
     def symmetric(self) -> Arrow:
         return 0.5 * (self + self.transposed())
 

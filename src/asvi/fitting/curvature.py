@@ -20,14 +20,12 @@ from asvi.families.cells import Cells
 from asvi.fitting.arrow import Arrow
 from asvi.fitting.noise_space import NoiseSpace
 
-__all__ = ["Look", "Seen", "curvature", "draws_of"]
+__all__ = ["Curvature", "Seen", "curvature", "draws_of"]
 
 MOST, LEAST = 64, 16  # points that are looked at in one call, and as few as there may be draws
 NUMBERS = 640_000  # of all draws: large models have fewer
 LEAK = 0.1  # share of a product with the Hessian that cells may have among each other
 WIDEST = 2**22  # numbers that are worked on at once
-
-Look = Callable[[np.ndarray], "Seen | None"]
 
 
 @dataclass
@@ -54,29 +52,73 @@ def _widened(x: Any) -> Any:
     return jnp.asarray(x.astype(np.int64) if jnp.issubdtype(x.dtype, jnp.integer) else x)
 
 
+@dataclass(frozen=True)
+class Curvature:
+    """A model's density over its numbers: a program that looks at points, and what it costs."""
+
+    compiled: Callable
+    cells: Cells
+    ways: np.ndarray
+    cost: float
+    centring: np.ndarray  # (numbers,), see `asvi.families.numbers`
+    anchor: np.ndarray
+
+    def __call__(self, points: np.ndarray) -> Seen | None:
+        """What is seen at points (points, numbers); None where something is not finite.
+
+        Where cells meet after all it gives None, too.
+        """
+        value, slope, columns, *rest = self._run(points, 1)
+        if not all(np.isfinite(a).all() for a in (value, slope, columns, *rest)):
+            return None
+        hessian = _assembled(self.cells, columns)
+        if self.cells.groups and not _holds(hessian, self.ways[-1], columns[-1]):
+            return None
+        return Seen(value, slope, hessian, *rest)
+
+    def at(self, points: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Values (points,) and each number's location, scale and width (points, numbers)."""
+        most = draws_of(self.cells.size)
+        parts = [self._run(points[k : k + most], 0) for k in range(0, len(points), most)]
+        values, _, _, *rest = (np.concatenate(xs) for xs in zip(*parts, strict=True))
+        return values, *rest
+
+    def _run(self, points: np.ndarray, curved: int) -> list[np.ndarray]:
+        count = len(points)
+        padded = np.zeros((draws_of(self.cells.size), self.cells.size), points.dtype)
+        padded[:count] = points
+        found = self.compiled(padded, count, curved, self.ways, self.centring, self.anchor)
+        value, slope, columns, *rest = (np.asarray(a, float) for a in found)
+        return [value[:count], slope, columns, *(a[:count] for a in rest)]
+
+
 def curvature(
     space: NoiseSpace, arrays: list[Any], params: dict[str, Any], double: bool
-) -> tuple[Look, float]:
-    """A function of points, (points, numbers), None where something is not finite; and its cost.
+) -> Curvature:
+    """The density as it is over the noise, without centring.
 
-    One program serves any number of points, in a loop whose length is an input. Where cells meet
-    after all it gives None, too.
+    One program serves any number of points, in a loop whose length is an input.
     """
     if double:
         arrays, params = jax.tree.map(_widened, (arrays, params))
     cells, ways = space.cells, _directions(space.cells)
     sizes = [np.size(x) for x in jax.tree.leaves(arrays)]
     breadth = space.size + max(sizes, default=0)
-    told, most = ("loc", "scale", "width"), draws_of(space.size)
+    told = ("loc", "scale", "width")
     at_once = max(1, min(len(ways), WIDEST // breadth))
 
-    def run(vector, arrays, params):
-        seen = space.run(vector, params, arrays)
-        return seen["log_density"], seen
+    def look(points, count, curved, ways, centring, anchor, arrays, params):
+        @jax.jit
+        def run(vector):
+            seen = space.run(vector, params, arrays, centring, anchor)
+            return seen["log_density"], seen
 
-    def look(points, count, ways, arrays, params):
+        def plain(_, found):
+            seen = jax.vmap(lambda vector: run(vector)[1])(points)
+            return (seen["log_density"], *found[1:3], *(seen[name] for name in told))
+
         def slope_of(vector):
-            slope, seen = jax.grad(run, has_aux=True)(vector, arrays, params)
+            slope, seen = jax.grad(run, has_aux=True)(vector)
             return slope, (slope, seen)
 
         def one(i, found):
@@ -95,25 +137,19 @@ def curvature(
 
         rows, vector = jnp.zeros_like(points), jnp.zeros_like(points[0])
         begin = (rows[:, 0], vector, jnp.zeros(ways.shape, points.dtype), *[rows] * len(told))
-        return jax.lax.fori_loop(0, count, one, begin)
+        found = jax.lax.fori_loop(0, 1 - curved, plain, begin)  # once, or not at all
+        return jax.lax.fori_loop(0, count * curved, one, found)
 
     compiled = space.problem.jit(("curvature", double), lambda: look)
-
-    def at(points: np.ndarray) -> Seen | None:
-        count = len(points)
-        padded = np.zeros((most, space.size), points.dtype)
-        padded[:count] = points
-        value, slope, columns, *rest = (
-            np.asarray(a, float) for a in compiled(padded, count, ways, arrays, params)
-        )
-        if not all(np.isfinite(a).all() for a in (value[:count], slope, columns, *rest)):
-            return None
-        hessian = _assembled(cells, columns)
-        if cells.groups and not _holds(hessian, ways[-1], columns[-1]):
-            return None
-        return Seen(value[:count], slope, hessian, *(a[:count] for a in rest))
-
-    return at, float(len(ways)) * breadth
+    blank = np.zeros(space.size)
+    return Curvature(
+        lambda *inputs: compiled(*inputs, arrays, params),
+        cells,
+        ways,
+        float(len(ways)) * breadth,
+        blank,
+        blank,
+    )
 
 
 def _directions(cells: Cells) -> np.ndarray:

@@ -21,6 +21,7 @@ computed in double precision where the model allows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -31,7 +32,7 @@ from threadpoolctl import threadpool_limits
 
 from asvi.families.cells import Cells
 from asvi.fitting.arrow import Arrow
-from asvi.fitting.curvature import Look, Seen, curvature, draws_of
+from asvi.fitting.curvature import Curvature, Seen, curvature, draws_of
 from asvi.fitting.noise_space import NoiseSpace
 from asvi.fitting.problem import Problem
 from asvi.fitting.wiring import factor, listeners, wiring
@@ -46,6 +47,9 @@ CLIMB_STEPS, SETTLED, SETS = 60, 0.02, 2
 REFINE_STEPS = 15
 SHORTEST = 1e-3  # step of a natural gradient, below which there is no way on
 AFFORDABLE = 5e10  # multiply-adds that may be spent on averages of one start
+
+
+Where = tuple[np.ndarray, Arrow]  # mean and precision
 
 
 @dataclass
@@ -70,22 +74,21 @@ def find_gaussian(problem: Problem, arrays: list[Any], params: dict[str, Any]) -
         try:
             # Several threads on matrices this small wait for each other, and for the compiler's.
             with jax.enable_x64(True) if double else nullcontext(), threadpool_limits(1):
-                look, cost = curvature(space, arrays, params, double)
-                return _best(look, space.cells, hears, cost)
+                return _best(curvature(space, arrays, params, double), hears)
         except (TypeError, ValueError, NotImplementedError):
             continue  # a model whose types are written down will not run in another precision
     return None
 
 
-def _best(look: Look, cells: Cells, hears: Arrow, cost: float) -> Gaussian | None:
+def _best(look: Curvature, hears: Arrow) -> Gaussian | None:
     """The better end of the two ways."""
-    size = cells.size
+    cells, cost, size = look.cells, look.cost, look.cells.size
     starts = [np.zeros(size)]
     if size <= SEVERAL:
         # Posteriors of dynamics have false modes near the prior's centre.
         starts += list(np.random.default_rng(0).normal(size=(OTHERS, size)))
-    held = _scaling(look, cells) if cells.groups else np.zeros(size, bool)
-    modes = [mode for start in starts if (mode := _newton(look, start, held)) is not None]
+    held = scaling(look, cells) if cells.groups else np.zeros(size, bool)
+    modes = [mode for start in starts if (mode := newton(look, start, held)) is not None]
     begins = sorted(modes, key=lambda mode: -mode.elbo)[:1]
     draws = draws_of(size)
     steps = int(np.clip(AFFORDABLE / (30 * cost * draws), 0, CLIMB_STEPS))
@@ -104,7 +107,7 @@ def _best(look: Look, cells: Cells, hears: Arrow, cost: float) -> Gaussian | Non
     return max(ends, key=lambda end: end.elbo) if ends else (begins[0] if modes else None)
 
 
-def _scaling(look: Look, cells: Cells) -> np.ndarray:
+def scaling(look: Curvature, cells: Cells) -> np.ndarray:
     """Which numbers of the core set the scale of others, (numbers,).
 
     Of many groups with an unknown scale, the joint mode has none: the larger the scale, the smaller
@@ -115,13 +118,14 @@ def _scaling(look: Look, cells: Cells) -> np.ndarray:
     for some in np.array_split(cells.core, calls):
         points = np.zeros((1 + len(some), cells.size))
         points[1 + np.arange(len(some)), some] = 1e-3
-        found = look(points)
-        if found is not None:
-            held[some] = (np.abs(found.width[1:] / found.width[0] - 1) > 1e-6).any(1)
+        width = look.at(points)[-1]
+        held[some] = (np.abs(width[1:] / width[0] - 1) > 1e-6).any(1)
     return held
 
 
-def _newton(look: Look, start: np.ndarray, held: np.ndarray) -> Gaussian | None:
+def newton(
+    look: Curvature, start: np.ndarray, held: np.ndarray, steps: int = NEWTON_STEPS
+) -> Gaussian | None:
     """Newton's path from one start; None where the density or its curvature is not finite.
 
     The Hessian's eigenvalues are taken by their size, so that a step goes uphill, and damped until
@@ -132,7 +136,7 @@ def _newton(look: Look, start: np.ndarray, held: np.ndarray) -> Gaussian | None:
     if known is None:
         return None
     curve = (-known.hessian).by_size()
-    for _ in range(NEWTON_STEPS):
+    for _ in range(steps):
         step = curve.solve(known.slope)
         if 0.5 * float(known.slope @ step) < SOLVED:
             break
@@ -160,60 +164,103 @@ def _holding(held: np.ndarray, seen: Seen | None) -> Seen | None:
     return replace(seen, slope=free * seen.slope, hessian=seen.hessian.scaled(free, free) - own)
 
 
-def _climb(look: Look, begin: Gaussian, hears: Arrow, steps: int, draws: int) -> Gaussian | None:
+def _climb(
+    look: Curvature, begin: Gaussian, hears: Arrow, steps: int, draws: int
+) -> Gaussian | None:
     """Natural gradients, on fixed draws as far as they rise, then averaged over fresh ones.
 
-    Where no step rises, or little, it may be the draws: other ones are tried. None where no draw
-    of the start is possible.
+    None where no draw of the start is possible.
     """
     rng = np.random.default_rng(1)
-    size = len(begin.mean)
-    mean, precision = begin.mean, begin.precision
-    known, length, small, sets = None, 1.0, 0, 0
+    at = rise(look, (begin.mean, begin.precision), hears, steps, draws, rng)
+    if at is None:
+        return None
+    if steps == CLIMB_STEPS:
+        # Lengths of a mean over all of them.
+        at = refine(look, at, hears, [1 / (k + 2) for k in range(REFINE_STEPS)], draws, rng)
+    return ended(look, at, hears, draws)
+
+
+def rise(
+    look: Curvature,
+    at: Where,
+    hears: Arrow,
+    steps: int,
+    draws: int,
+    rng: np.random.Generator,
+    sets: int = SETS,
+    trail: list[float] | None = None,
+) -> Where | None:
+    """Natural gradients on fixed draws, as far as they rise.
+
+    Where no step rises, or little, it may be the draws: other ones are tried, ``sets`` in all. The
+    ELBO of each step is added to ``trail``.
+    """
+    mean, precision = at
+    known, length, small, seen = None, 1.0, 0, 0
     for _ in range(steps):
         if known is None:
-            fixed = _pairs(rng, draws, size)
-            known = _average(look, mean, factor(precision, hears), fixed)
+            fixed = pairs(rng, draws, len(mean))
+            known = average(look, mean, factor(precision, hears), fixed)
             if known is None:
                 return None
         elbo, slope, hessian, _ = known
         ahead = _moved(mean, precision, slope, hessian, length)
         found = None
         if ahead is not None:
-            found = _average(look, ahead[0], factor(ahead[1], hears), fixed)
+            found = average(look, ahead[0], factor(ahead[1], hears), fixed)
         if ahead is not None and found is not None and found[0] > elbo:
             small = small + 1 if found[0] - elbo < SETTLED else 0
             (mean, precision), known, length = ahead, found, min(1.0, 2 * length)
         else:
             length /= 4
+        if trail is not None:
+            trail.append(known[0])
         if small == 2 or length < SHORTEST:
-            known, length, small, sets = None, 1.0, 0, sets + 1
-            if sets == SETS:
+            known, length, small, seen = None, 1.0, 0, seen + 1
+            if seen == sets:
                 break
-    if steps == CLIMB_STEPS:
-        for k in range(REFINE_STEPS):
-            fresh = _pairs(rng, draws, size)
-            found = _average(look, mean, factor(precision, hears), fresh)
-            if found is not None:
-                ahead = _moved(mean, precision, found[1], found[2], 1 / (k + 2))
-                mean, precision = ahead if ahead is not None else (mean, precision)
-    # Ends are compared on draws that led to neither.
-    held_out = _pairs(np.random.default_rng(2), draws, size)
-    end = _average(look, mean, factor(precision, hears), held_out)
+    return mean, precision
+
+
+def refine(
+    look: Curvature,
+    at: Where,
+    hears: Arrow,
+    lengths: Sequence[float],
+    draws: int,
+    rng: np.random.Generator,
+) -> Where:
+    """Natural gradients of these lengths, each on fresh draws."""
+    mean, precision = at
+    for length in lengths:
+        fresh = pairs(rng, draws, len(mean))
+        found = average(look, mean, factor(precision, hears), fresh)
+        if found is not None:
+            ahead = _moved(mean, precision, found[1], found[2], length)
+            mean, precision = ahead if ahead is not None else (mean, precision)
+    return mean, precision
+
+
+def ended(look: Curvature, at: Where, hears: Arrow, draws: int) -> Gaussian | None:
+    """The Gaussian there, with an ELBO on draws that led nobody: so ends can be compared."""
+    mean, precision = at
+    held_out = pairs(np.random.default_rng(2), draws, len(mean))
+    end = average(look, mean, factor(precision, hears), held_out)
     centre = look(mean[None])
     if end is None or centre is None:
         return None
     return Gaussian(mean, precision, centre.loc[0], centre.scale[0], end[0], end[3])
 
 
-def _pairs(rng: np.random.Generator, draws: int, size: int) -> np.ndarray:
+def pairs(rng: np.random.Generator, draws: int, size: int) -> np.ndarray:
     """Standard normal draws, each with its mirror image."""
     half = rng.normal(size=(draws // 2, size))
     return np.concatenate([half, -half])
 
 
-def _average(
-    look: Look, mean: np.ndarray, spread: Arrow, draws: np.ndarray
+def average(
+    look: Curvature, mean: np.ndarray, spread: Arrow, draws: np.ndarray
 ) -> tuple[float, np.ndarray, Arrow, np.ndarray] | None:
     """ELBO, gradient and negative Hessian, averaged over the Gaussian; spread of the locations."""
     found = look(mean + (spread @ draws.T).T)

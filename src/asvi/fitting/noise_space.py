@@ -1,7 +1,8 @@
 """Takes a problem; gives the model's density as a function of its noise.
 
 A number says where in its prior conditional a value lies, :math:`x = T(m + s z)` with m and s at
-the parents' values. Chains, and hierarchies with little data, are nearly Gaussian in z.
+the parents' values. Chains, and hierarchies with little data, are nearly Gaussian in z; with more
+data, in numbers that are partly centred (:mod:`asvi.families.numbers`).
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from numpyro import handlers
-from numpyro.distributions import transforms as T
+from numpyro.distributions import MaskedDistribution
 
 from asvi.families.cells import Cells, cells_of
-from asvi.families.noise import noise_shape, stand_in, standard, widths
+from asvi.families.noise import noise_shape
+from asvi.families.numbers import FromNumbers, joined, split_numbers
+from asvi.families.structured import AutoStructuredNormal
 from asvi.fitting.problem import Problem
-from asvi.interpretation import Interpretation
 from asvi.objective import log_density
 
 __all__ = ["NoiseSpace"]
@@ -30,8 +32,14 @@ class NoiseSpace:
     def __init__(self, problem: Problem):
         self.problem = problem
         self.sites = {site.address: site for site in problem.program.latent}
-        shapes = {address: noise_shape(site) for address, site in self.sites.items()}
-        self.shapes = {a: self.sites[a].steps + s for a, s in shapes.items() if s is not None}
+        guide = problem.guide
+        #: Whether the density must be that of one Gaussian's target, site by site.
+        self.strict = isinstance(guide, AutoStructuredNormal)
+        if isinstance(guide, AutoStructuredNormal):
+            self.shapes, self._cells = guide.shapes, guide.cells
+        else:
+            shapes = {address: noise_shape(site) for address, site in self.sites.items()}
+            self.shapes = {a: self.sites[a].steps + s for a, s in shapes.items() if s is not None}
         self.size = sum(prod(shape) for shape in self.shapes.values())
 
     @cached_property
@@ -55,20 +63,24 @@ class NoiseSpace:
         return NoiseSpace(problem)._cells is not None
 
     def split(self, vector: jax.Array) -> dict[str, jax.Array]:
-        found, begin = {}, 0
-        for address, shape in self.shapes.items():
-            found[address] = jnp.reshape(vector[begin : begin + prod(shape)], shape)
-            begin += prod(shape)
-        return found
+        return split_numbers(vector, self.shapes)
 
     def numbers(self) -> dict[str, jax.Array]:
         """The index of every latent number in the vector, in the sites' shapes."""
         return self.split(jnp.arange(self.size))
 
-    def run(self, vector: jax.Array, params: dict[str, Any], arrays: list[Any]) -> dict[str, Any]:
+    def run(
+        self,
+        vector: jax.Array,
+        params: dict[str, Any],
+        arrays: list[Any],
+        centring: jax.Array | None = None,
+        anchor: jax.Array | None = None,
+    ) -> dict[str, Any]:
         """The model at these numbers: log density, and each number's location, scale and width."""
         args, kwargs = self.problem.arguments(arrays)
-        reading = _Given(self.split(vector), set(self.sites))
+        centred = [None if x is None else self.split(x) for x in (centring, anchor)]
+        reading = FromNumbers(self.split(vector), *centred)
 
         def parameters(msg):
             return params.get(msg["name"]) if msg["type"] in ("param", "mutable") else None
@@ -80,46 +92,16 @@ class NoiseSpace:
             reading,
         ):
             self.problem.model(*args, **kwargs)
+        if self.strict:
+            _refuse_part_of_a_density(trace, {site.name for site in self.sites.values()})
         density = sum(log_density(s) for s in trace.values() if s["type"] == "sample")
         extras = reading.frame.extras
         slope = sum(jnp.sum(extras[f"slope|{address}"]) for address in self.sites)
-        return {
-            "log_density": density + slope,
-            "loc": self._joined(extras, "loc"),
-            "scale": self._joined(extras, "scale"),
-            "width": self._joined(extras, "width"),
-        }
-
-    def _joined(self, extras: dict[str, Any], name: str) -> jax.Array:
-        return jnp.concatenate([jnp.ravel(extras[f"{name}|{address}"]) for address in self.sites])
+        told = {name: joined(extras, name, self.sites) for name in ("loc", "scale", "width")}
+        return {"log_density": density + slope, **told}
 
 
-class _Given(Interpretation):
-    """The model, its latent values made from given numbers."""
-
-    def __init__(self, numbers: dict[str, jax.Array], latent: set[str]):
-        super().__init__()
-        self.given, self.latent = numbers, latent
-
-    def thread(self, path: tuple[str, ...], length: int, reverse: bool) -> dict[str, jax.Array]:
-        inside = "/".join(path) + "/"
-        given = self.given if self.frame.is_root else self.frame.threaded
-        return {address: x for address, x in given.items() if address.startswith(inside)}
-
-    def visit(self, msg: dict[str, Any]) -> None:
-        address = "/".join((*self.frame.path, msg["name"]))
-        if address not in self.latent or msg["value"] is not None:
-            return
-        given = self.given if self.frame.is_root else self.frame.threaded
-        prior = standard(stand_in(msg["fn"]))
-        u = prior.loc + prior.scale * given[address]
-        value = prior.transform(u)
-        slope = jnp.sum(jnp.log(prior.scale))
-        if not isinstance(prior.transform, T.IdentityTransform):
-            slope = slope + jnp.sum(prior.transform.log_abs_det_jacobian(u, value))
-        msg["value"] = value
-        extras = self.frame.extras
-        extras[f"slope|{address}"] = slope
-        extras[f"loc|{address}"] = prior.loc
-        extras[f"scale|{address}"] = prior.scale
-        extras[f"width|{address}"] = widths(prior)
+def _refuse_part_of_a_density(trace: dict[str, Any], latent: set[str]) -> None:
+    for name in latent & trace.keys():
+        if trace[name]["scale"] is not None or isinstance(trace[name]["fn"], MaskedDistribution):
+            raise NotImplementedError(f"latent site {name!r} is masked or scaled")

@@ -19,7 +19,9 @@ from asvi.errors import ModelError
 from asvi.families import Family, WholeFamily
 from asvi.families.moved import MovedNoise
 from asvi.families.noise import noise_shape, stand_in, standard
+from asvi.families.structured import AutoStructuredNormal
 from asvi.guide import AutoASVI, autoguide
+from asvi.input_check import input_check_of
 from asvi.layout import NEEDS_VALUES, split
 from asvi.objective import ELBO, score_part, trace_of
 from asvi.program import Program
@@ -54,9 +56,12 @@ class Problem:
         self.static_data = False
         look = Program.of if check else Program.unchecked
         self.program = look(model, *args, **kwargs)
+        if check:
+            input_check_of(model).begin(args, kwargs)
         self._fixed: list[Any] = []
         self._objective = ELBO(discrete=discrete)
         self.compiled: dict[Any, Callable] = {}
+        self._unchecked = False
         self.start_priors: dict[str, Any] = {}  # by address, at the centre of these data's prior
         self.set_up(arrays, check)
         try:
@@ -64,8 +69,7 @@ class Problem:
         except NEEDS_VALUES:
             self.static_data, self._fixed = True, arrays
             example = jax.eval_shape(self._initial, jax.random.key(0), arrays)
-        zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), example)
-        flat, self.unravel = ravel_pytree(zeros)
+        flat = jax.eval_shape(self._flattened, example)
         self.size = flat.size
         self.has_networks = any(not hasattr(x, "shape") for x in example.values())
         self.dtype = flat.dtype
@@ -80,6 +84,11 @@ class Problem:
         """Check these data and forget what earlier data said about the start."""
         args, kwargs = self.layout.join(arrays)
         guide = self.guide
+        if isinstance(guide, AutoStructuredNormal):
+            if guide.program is None:
+                guide.set_program(self.program)
+            self._unchecked = check
+            return
         if isinstance(guide, AutoASVI):
             if guide.program is None:
                 guide._setup_prototype(*args, check_input=check, **kwargs)
@@ -89,9 +98,19 @@ class Problem:
             guide._starts.clear()
             return
         if check:
-            AutoASVI(self.model)._check_input(self.program, args, kwargs)
+            input_check_of(self.model)(args, kwargs)
         if guide.prototype_trace is None:
             trace_of(guide, jax.random.key(0), {}, {}, args, kwargs)
+
+    def finish_check(self, arrays: list[Any]) -> None:
+        """Raise where these data are wrong, if that was not looked at by :meth:`set_up`.
+
+        The check is being compiled since then.
+        """
+        if self._unchecked:
+            self._unchecked = False
+            args, kwargs = self.layout.join(arrays)
+            input_check_of(self.model)(args, kwargs)
 
     def arguments(self, arrays: list[Any]) -> tuple[tuple, dict[str, Any]]:
         """The model's arguments, for use in a compiled program."""
@@ -127,6 +146,11 @@ class Problem:
                     site["value"],
                 )
         return free
+
+    def _flattened(self, free: dict[str, jax.Array]) -> jax.Array:
+        """All in one vector; how to get them back is kept."""
+        flat, self.unravel = ravel_pytree(free)
+        return flat
 
     def initial(self, key: jax.Array, arrays: list[Any]) -> jax.Array:
         """A start as a flat vector."""

@@ -1,0 +1,284 @@
+"""Takes a problem of a StructuredNormal; gives a Run: natural gradients, no steps of an optimiser.
+
+1. Newton's path to a mode, from a few points, and the prior's centre are starts
+   (:mod:`asvi.fitting.gaussian`). Natural gradients with few draws lead from the best mode, and
+   from the centre; the better end is kept.
+2. *Centring.* A number whose scale other numbers set is written as centred as the data know it,
+   :math:`c = 1 - \\mathrm{Var}(z)` given these others: Papaspiliopoulos, Roberts and Sköld's
+   weight for a Gaussian hierarchy. Natural gradients go on from there; it is kept where it is
+   better on other draws.
+3. The winner climbs on with more draws, and is judged by fresh ones.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from asvi.errors import FamilyError
+from asvi.families.cells import LARGEST_DENSE
+from asvi.families.structured import StructuredNormal
+from asvi.fitting.arrow import Arrow
+from asvi.fitting.curvature import Curvature, curvature, draws_of
+from asvi.fitting.gaussian import (
+    NARROW,
+    OTHERS,
+    SEVERAL,
+    newton,
+    pairs,
+    refine,
+    rise,
+    scaling,
+)
+from asvi.fitting.noise_space import NoiseSpace
+from asvi.fitting.plan import Plan
+from asvi.fitting.problem import Problem, problem_for
+from asvi.fitting.run import Run
+from asvi.fitting.wiring import factor
+
+__all__ = ["Found", "find_structured", "fit_structured", "structured_run"]
+
+FEW = 16  # draws of the first climbs, where a look is dear
+NEWTON_STEPS, RISE_STEPS, REFINE_STEPS = 30, 40, 20
+COMPARED, JUDGED, MOST_JUDGED = 128, 1024, 4096  # draws
+LEAST = 0.1  # share of draws that must count
+CHEAP = 5e3  # of a look: further steps cost nothing
+LEAST_CENTRED = 0.02  # centring that is worth a climb
+
+
+@dataclass
+class Found:
+    """A Gaussian over numbers that are centred as it says, and how far it is from the posterior."""
+
+    look: Curvature
+    mean: np.ndarray
+    spread: Arrow
+    draws: np.ndarray  # (draws, numbers) from it
+    log_ratios: np.ndarray  # (draws,) of the model's density to its own
+    trail: list[float]  # ELBOs on the way
+
+    @property
+    def elbo(self) -> float:
+        return float(self.log_ratios.mean())
+
+    @property
+    def elbo_se(self) -> float:
+        return float(self.log_ratios.std(ddof=1) / np.sqrt(len(self.log_ratios)))
+
+    @property
+    def nearness(self) -> float:
+        """Nats, and what moments say in nats, between it and the posterior, with their error.
+
+        A mean that is off by m standard deviations, or a standard deviation that is off by m times
+        itself, costs about m² nat: a little more is asked for here, that both be off by at most
+        half of the root. Draws are weighted to see it.
+        """
+        weights = np.exp(self.log_ratios - np.logaddexp.reduce(self.log_ratios))
+        mean, middle = weights @ self.draws, self.draws.mean(0)
+        sd = self.draws.std(0)
+        shift = np.abs(mean - middle) / sd
+        widened = np.abs(np.sqrt(weights @ (self.draws - mean) ** 2) / sd - 1)
+        off = float(max(shift.max(), widened.max()))
+        return max(self.divergence + self.elbo_se, 4 * off**2)
+
+    @property
+    def divergence(self) -> float:
+        """KL(q‖p) by the importance weights; infinite where they cannot tell."""
+        count = len(self.log_ratios)
+        total = np.logaddexp.reduce(self.log_ratios)
+        effective = np.exp(2 * total - np.logaddexp.reduce(2 * self.log_ratios))
+        return float(total - np.log(count)) - self.elbo if effective > LEAST * count else np.inf
+
+
+def find_structured(
+    problem: Problem, arrays: list[Any], key: jax.Array, tolerance: float
+) -> Found | None:
+    """The Gaussian nearest to the posterior; None where none is found."""
+    space = NoiseSpace(problem)
+    # Nothing but the order of numbers: there are no edges to go without.
+    hears = Arrow.identity(space.cells)._each(lambda x: np.ones(x.shape, bool))
+    hears = replace(
+        hears,
+        core=np.tril(hears.core),
+        right=tuple(np.zeros_like(x) for x in hears.right),
+        blocks=tuple(np.tril(x) for x in hears.blocks),
+    )
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
+    for double in (True, False):
+        try:
+            # Several threads on matrices this small wait for each other, and for the compiler's.
+            with jax.enable_x64(True) if double else nullcontext(), threadpool_limits(1):
+                look = curvature(space, arrays, {}, double)
+                look.at(np.zeros((1, space.size)))  # compiled while the data are checked
+                problem.finish_check(arrays)
+                return _search(look, hears, rng, tolerance)
+        except (TypeError, ValueError, NotImplementedError):
+            continue  # a model whose types are written down will not run in another precision
+    return None
+
+
+def _search(
+    look: Curvature, hears: Arrow, rng: np.random.Generator, tolerance: float
+) -> Found | None:
+    trail: list[float] = []
+    at = _nearest(look, hears, trail)
+    if at is None:
+        return None
+    compared = pairs(np.random.default_rng(2), COMPARED, look.cells.size)
+    best = look, at, float(np.mean(_ratios(look, at, hears, compared)))
+    centred = _centred(look, at, hears)
+    if centred is not None:
+        begin = np.random.default_rng(1)
+        then = rise(centred, at, hears, RISE_STEPS, _few(look), begin, sets=1, trail=trail)
+        if then is not None:
+            elbo = float(np.mean(_ratios(centred, then, hears, compared)))
+            if elbo > best[2]:
+                best = centred, then, elbo
+    look, at, elbo = best
+    draws, again = draws_of(look.cells.size), np.random.default_rng(3)
+    further = rise(look, at, hears, RISE_STEPS, draws, again, trail=trail)
+    if further is not None:
+        steps = REFINE_STEPS * (2 if look.cost < CHEAP else 1)
+        # On, and then a mean over what is left.
+        lengths = [0.3] * (steps // 2) + [1 / (k + 3) for k in range(steps - steps // 2)]
+        further = refine(look, further, hears, lengths, draws, again)
+        if np.mean(_ratios(look, further, hears, compared)) > elbo:
+            at = further
+    spread, ratios = factor(at[1], hears), np.empty(0)
+    noise = np.empty((0, look.cells.size))
+    while len(ratios) < MOST_JUDGED:
+        fresh = rng.normal(size=(JUDGED, look.cells.size))
+        noise = np.concatenate([noise, fresh])
+        ratios = np.concatenate([ratios, _ratios(look, at, hears, fresh)])
+        if not ratios.std() / np.sqrt(len(ratios)) > tolerance:
+            break
+    if not np.isfinite(ratios).all():
+        return None
+    return Found(look, at[0], spread, at[0] + (spread @ noise.T).T, ratios, trail)
+
+
+def _few(look: Curvature) -> int:
+    """Draws of the first climbs."""
+    return draws_of(look.cells.size) if look.cost < CHEAP else FEW
+
+
+def _nearest(look: Curvature, hears: Arrow, trail: list[float]) -> Any:
+    """Mean and precision of the better end of two ways, without centring."""
+    size, cells, few = look.cells.size, look.cells, _few(look)
+    starts = [np.zeros(size)]
+    if size <= SEVERAL:
+        # Posteriors of dynamics have false modes near the prior's centre.
+        starts += list(np.random.default_rng(0).normal(size=(OTHERS, size)))
+    held = scaling(look, cells) if cells.groups else np.zeros(size, bool)
+    modes = [m for x in starts if (m := newton(look, x, held, NEWTON_STEPS)) is not None]
+    begins = [(m.mean, m.precision) for m in sorted(modes, key=lambda mode: -mode.elbo)[:1]]
+    begins += [(np.zeros(size), narrow * Arrow.identity(cells)) for narrow in NARROW]
+    compared = pairs(np.random.default_rng(2), COMPARED, size)
+    ends: list[tuple[float, Any]] = []
+    for k, begin in enumerate(begins):
+        rng = np.random.default_rng(1)
+        at = rise(look, begin, hears, RISE_STEPS, few, rng, sets=1, trail=trail)
+        if at is not None:
+            ends.append((float(np.mean(_ratios(look, at, hears, compared))), at))
+            if k >= len(modes[:1]):
+                break  # further ones are narrower still
+    ends = [end for end in ends if np.isfinite(end[0])]
+    return max(ends, key=lambda end: end[0])[1] if ends else None
+
+
+def _centred(look: Curvature, at: Any, hears: Arrow) -> Curvature | None:
+    """The same density over numbers as centred as the data ask for; None where it makes none."""
+    mean, precision = at
+    spread = factor(precision, hears)
+    few = pairs(np.random.default_rng(4), FEW, len(mean))
+    _, _, scales, _ = look.at(np.concatenate([mean[None], mean + (spread @ few.T).T]))
+    follows = np.std(np.log(scales), axis=0) > 1e-6
+    if not follows.any():
+        return None
+    leads = scaling(look, look.cells)
+    variance = precision.variances(~leads)
+    centring = np.where(follows & ~leads, np.clip(1 - variance, 0.0, 1.0), 0.0)
+    if centring.max() < LEAST_CENTRED:
+        return None
+    return replace(look, centring=centring, anchor=np.log(scales[0]))
+
+
+def _ratios(look: Curvature, at: Any, hears: Arrow, noise: np.ndarray) -> np.ndarray:
+    """Log ratios of the model's density to the Gaussian's, at draws made of ``noise``."""
+    spread = factor(at[1], hears)
+    values = look.at(at[0] + (spread @ noise.T).T)[0]
+    volume = np.sum(np.log(spread.diagonal())) + 0.5 * len(at[0]) * np.log(2 * np.pi)
+    return values + 0.5 * np.sum(noise**2, -1) + volume
+
+
+def fit_structured(
+    model: Callable,
+    family: StructuredNormal,
+    args: tuple,
+    kwargs: dict[str, Any],
+    key: jax.Array,
+    plan: Plan,
+    begun: float,
+) -> tuple[Problem, list[Any], Run, float]:
+    """The whole fit: its problem, the data, the run, and how near it is (:class:`Found`).
+
+    Raises :class:`~asvi.errors.FamilyError` where the family does not hold the model.
+    """
+    key = jax.random.split(key, 4)[3]  # that of the draws that judge
+    while True:
+        problem, arrays = problem_for(model, family, args, kwargs)
+        guide: Any = problem.guide
+        own = [name for name in problem.transforms if not name.startswith(f"{guide.prefix}/")]
+        if own:
+            raise FamilyError(
+                f"StructuredNormal does not train parameters, and the model has {own[0]!r}.\n"
+                "Write instead:\n    asvi.fit(model, y, family=asvi.families.Coupled())"
+            )
+        found = find_structured(problem, arrays, key, plan.tolerance)
+        if found is not None:
+            return problem, arrays, structured_run(problem, found, begun), found.nearness
+        if not (family.cells and guide.cells.groups and guide.cells.size <= LARGEST_DENSE):
+            raise FamilyError(
+                "StructuredNormal found no Gaussian: the model's density, or its curvature, is not "
+                "finite near the prior's centre, or groups depend on each other directly.\n"
+                "Write instead:\n    asvi.fit(model, y, family=asvi.families.Coupled())"
+            )
+        family = StructuredNormal(cells=False)  # groups that depend on each other after all
+
+
+def structured_run(problem: Problem, found: Found, begun: float) -> Run:
+    """What was found, as the result of a run."""
+    guide: Any = problem.guide
+    spread = found.spread
+    values = {"loc": found.mean, "core": spread.core}
+    values |= {"centring": found.look.centring, "anchor": found.look.anchor}
+    for k, (down, block) in enumerate(zip(spread.down, spread.blocks, strict=True)):
+        values |= {f"down{k}": down, f"cell{k}": block}
+    params = {f"{guide.prefix}/{n}": jnp.asarray(x, problem.dtype) for n, x in values.items()}
+    return Run(
+        elbo=found.elbo,
+        elbo_se=found.elbo_se,
+        losses=-np.array(found.trail),
+        params=params,
+        converged=True,
+        message="converged: natural gradients found the nearest Gaussian",
+        steps=len(found.trail),
+        skipped_steps=0,
+        seconds=time.monotonic() - begun,
+        info={
+            "start": "gaussian",
+            "chunk": 1,
+            "gains": [0.0],
+            "nearness": found.nearness,
+            "divergence": found.divergence,
+            "centring": float(found.look.centring.mean()),
+        },
+    )
