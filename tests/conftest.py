@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import zlib
+from importlib import import_module
 from importlib.metadata import version
 
 # Tests compile much and compute little: leave out the compiler's expensive passes. (A flag that the
@@ -45,3 +46,9 @@ def float64():
     jax.config.update("jax_enable_x64", True)
     yield
     jax.config.update("jax_enable_x64", False)
+
+
+@pytest.fixture
+def no_first_look(monkeypatch):
+    """The default call without the Gaussian that is all there is to find of simple posteriors."""
+    monkeypatch.setattr(import_module("asvi.fit"), "_first_look", lambda *_: None)

@@ -26,11 +26,11 @@ def groups(y):
 
 
 @pytest.fixture
-def no_gaussian(monkeypatch):
+def no_gaussian(monkeypatch, no_first_look):
     monkeypatch.setattr(schedule, "gaussian_start", lambda *_: None)
 
 
-def test_a_large_model_near_its_posterior_needs_no_short_runs(monkeypatch):
+def test_a_large_model_near_its_posterior_needs_no_short_runs(monkeypatch, no_first_look):
     small = asvi.fit(groups, Y, **PLAN)
     monkeypatch.setattr(choice, "SMALL", 10)
     large = asvi.fit(groups, Y, **PLAN)

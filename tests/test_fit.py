@@ -360,7 +360,7 @@ def test_a_run_stopped_early_is_not_trusted():
 # ------------------------------------------------------------------------- interrupted, resumed
 
 
-def test_ctrl_c_returns_the_best_so_far(monkeypatch):
+def test_ctrl_c_returns_the_best_so_far(monkeypatch, no_first_look):
     step = schedule.step_chunk
     calls = []
 

@@ -15,15 +15,22 @@ __all__ = ["Ahead", "compiler_options"]
 class Ahead:
     """A function that is being compiled; called, it waits for that.
 
-    The model is traced at once: NumPyro's handlers are one stack for all threads. Only the
-    compiler works beside.
+    The model is traced at once: NumPyro's handlers are one stack for all threads. What comes after
+    goes on beside.
     """
 
     _pool = ThreadPoolExecutor(1, "compile")
 
     def __init__(self, jitted: Any, inputs: tuple):
         self.jitted = jitted
-        self.compiled = self._pool.submit(jitted.lower(*inputs).compile)
+        traced = jitted.trace(*inputs)
+        double = bool(jax.config.read("jax_enable_x64"))
+
+        def work() -> Any:
+            with jax.enable_x64(double):
+                return traced.lower().compile()
+
+        self.compiled = self._pool.submit(work)
 
     def __call__(self, *inputs: Any) -> Any:
         try:

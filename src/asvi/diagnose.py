@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from asvi.guide import AutoASVI
 from asvi.posterior import Posterior, over_draws
 from asvi.psis import smooth
 
@@ -185,8 +186,12 @@ def _verdict(n: dict[str, Any], run: Any) -> tuple[str, str, list[str]]:
 
 
 def _by_site(posterior: Posterior, key: jax.Array) -> dict[str, float]:
-    """k̂ of the terms of each latent site and the sites that it is a parent of."""
+    """k̂ of the terms of each latent site and the sites that it is a parent of.
+
+    A family of the whole model knows nothing of parents: there it is all that depends on the site.
+    """
     problem = posterior.problem
+    whole = not isinstance(problem.guide, AutoASVI)
 
     def compiled(params, keys, arrays):
         return over_draws(lambda k: problem.terms_at(params, k, arrays), keys)
@@ -199,8 +204,11 @@ def _by_site(posterior: Posterior, key: jax.Array) -> dict[str, float]:
     sites = [problem.program.with_parents(site) for site in problem.program.sites]
     found = {}
     for site in problem.program.latent:
-        near = [s.name for s in sites if site.name in s.parents and s.name in terms]
-        own = [terms[name] for name in {site.name: None, **dict.fromkeys(near)} if name in terms]
+        near = {site.name: None}
+        for s in sites:  # in the order of the program: a parent comes before its children
+            if site.name in s.parents or (whole and near.keys() & set(s.parents)):
+                near[s.name] = None
+        own = [terms[name] for name in near if name in terms]
         if own:
             found[site.name] = smooth(np.sum(own, 0)).k_hat
     return found

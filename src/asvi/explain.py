@@ -11,6 +11,7 @@ import numpy as np
 from asvi.families import Amortized, MeanField
 from asvi.families.chains import AR1, LinearCoupling
 from asvi.families.context import moral_edges
+from asvi.families.structured import AutoStructuredNormal
 from asvi.guide import AutoASVI
 from asvi.posterior import Posterior
 from asvi.program import Program
@@ -23,7 +24,8 @@ class SiteRow:
     """One latent site.
 
     ``prior_weights`` has, per leaf, the mean of λ: 1 where the prior conditional rules, 0 where the
-    data overrode it.
+    data overrode it. A :class:`~asvi.families.StructuredNormal` has one for the ``noise``: the
+    share of its prior variance that the data left.
     """
 
     name: str
@@ -83,6 +85,10 @@ def explain(posterior: Posterior) -> Explanation:
                 for name, value in posterior.params.items()
                 if name.startswith(prefix) and name.endswith("/prior_weight")
             }
+        elif isinstance(guide, AutoStructuredNormal):
+            family = problem.family
+            left = guide.variances(posterior.params)[site.address]
+            weights = {"noise": float(np.mean(np.minimum(left, 1.0)))}
         else:
             family, weights = problem.family, {}
         rows.append(SiteRow(site.name, name_of(family), known, weights))

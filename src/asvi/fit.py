@@ -195,6 +195,8 @@ def fit(
     if first is not None and first.elbo - found.elbo > 2 * np.hypot(found.elbo_se, first.elbo_se):
         lower = f"{name_of(problem.family)} ended {first.elbo - found.elbo:.2g} nat lower"
         first.info["family"] = f"StructuredNormal: {lower}"
+        if "interrupted" in found.message:
+            first.message, first.converged = found.message, False
         return first
     return _as_fit(found, problem, arrays)
 

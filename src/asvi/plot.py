@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from asvi.errors import SiteError
+from asvi.families.structured import AutoStructuredNormal
 from asvi.fit import Fit
 from asvi.inference_data import prior_draws
 
@@ -107,12 +108,19 @@ def probabilities(fit: Fit, site: str | None = None, ax: Axes | None = None) -> 
 
 
 def prior_weights(fit: Fit, ax: Axes | None = None) -> Axes:
-    """λ of every leaf as a heat map: 1 where the prior rules, 0 where the data overrode it."""
+    """λ of every leaf as a heat map: 1 where the prior rules, 0 where the data overrode it.
+
+    Of a :class:`~asvi.families.StructuredNormal`, the share of the noise's prior variance that the
+    data left.
+    """
+    guide = fit.problem.guide
     rows = {
         name.split("/", 1)[1].removesuffix("/prior_weight"): np.ravel(np.asarray(value))
         for name, value in fit.params.items()
         if name.endswith("/prior_weight")
     }
+    if isinstance(guide, AutoStructuredNormal):
+        rows = {name.split("/")[-1]: np.ravel(x) for name, x in guide.variances(fit.params).items()}
     ax = _axes(ax, height=0.4 + 0.3 * max(1, len(rows)))
     if not rows:
         ax.text(0.5, 0.5, "this family has no prior weights", ha="center")

@@ -6,13 +6,15 @@ The model turns a standard normal vector z into a draw from its prior, site by s
 .. math:: z = \\mu + A\\epsilon,\\qquad \\epsilon\\sim N(0, I),
 
 into a draw from the posterior. At :math:`\\mu = 0, A = I` it is the prior itself, with all its
-dependencies; A holds what the data tie together. Values keep their supports, and each follows its
-parents as in the model.
+dependencies (nearly, where a prior is no normal distribution behind a map: Gamma, Dirichlet); A
+holds what the data tie together. Values keep their supports, and each follows its parents as in the
+model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import jax
@@ -109,7 +111,9 @@ class AutoStructuredNormal(DrawingGuide, AutoGuide):
             slope = jnp.sum(reading.frame.extras[f"slope|{site.address}"])
             value = trace[site.name]["value"]
             own = jnp.sum(densities[site.address]) - slope
-            made: Any = Delta(value, log_density=own, event_dim=jnp.ndim(value))
+            batch = jnp.shape(value)[: jnp.ndim(value) - len(site.event_shape)]
+            shares = jnp.broadcast_to(own / max(1, prod(batch)), batch)
+            made: Any = Delta(value, log_density=shares, event_dim=len(site.event_shape))
             latent[site.name] = numpyro.sample(site.name, made)
         met = {n: m["value"] for n, m in trace.items() if m["type"] == "deterministic"}
         return latent, met
@@ -142,6 +146,15 @@ class AutoStructuredNormal(DrawingGuide, AutoGuide):
         slope = sum(jnp.sum(extras[f"slope|{address}"]) for address in shapes)
         volume = jnp.sum(jnp.log(_diagonal(self.cells, own))) + slope
         return jnp.sum(Normal(0.0, 1.0).log_prob(noise)) - volume
+
+    def variances(self, params: dict[str, Any]) -> dict[str, np.ndarray]:
+        """Variance of each number, by site; that of the prior, not centred, is 1."""
+        own = {n: np.asarray(params[f"{self.prefix}/{n}"], float) for n in self._leaves()}
+        found = np.zeros(self.cells.size)
+        found[self.cells.core] = np.sum(own["core"] ** 2, -1)
+        for k, group in enumerate(self.cells.groups):
+            found[group] = np.sum(own[f"cell{k}"] ** 2, -1) + np.sum(own[f"down{k}"] ** 2, -1)
+        return split_numbers(found, self.shapes)
 
     # ------------------------------------------------------------------- set-up and parameters
 

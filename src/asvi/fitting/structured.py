@@ -13,8 +13,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -51,6 +51,8 @@ NEWTON_STEPS, RISE_STEPS, REFINE_STEPS = 30, 40, 20
 COMPARED, JUDGED, MOST_JUDGED = 128, 1024, 4096  # draws
 LEAST = 0.1  # share of draws that must count
 CHEAP = 5e3  # of a look: further steps cost nothing
+#: A model whose types are written down will not run in another precision.
+UNFIT = (TypeError, ValueError, NotImplementedError)
 LEAST_CENTRED = 0.02  # centring that is worth a climb
 
 
@@ -114,15 +116,26 @@ def find_structured(
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
     for double in (True, False):
         try:
-            # Several threads on matrices this small wait for each other, and for the compiler's.
-            with jax.enable_x64(True) if double else nullcontext(), threadpool_limits(1):
+            with _precision(double):
                 look = curvature(space, arrays, {}, double)
                 look.at(np.zeros((1, space.size)))  # compiled while the data are checked
-                problem.finish_check(arrays)
+        except UNFIT:
+            continue
+        finally:
+            problem.finish_check(arrays)
+        try:
+            with _precision(double):
                 return _search(look, hears, rng, tolerance)
-        except (TypeError, ValueError, NotImplementedError):
-            continue  # a model whose types are written down will not run in another precision
+        except UNFIT:
+            continue
     return None
+
+
+@contextmanager
+def _precision(double: bool) -> Iterator[None]:
+    # Several threads on matrices this small wait for each other, and for the compiler's.
+    with jax.enable_x64(True) if double else nullcontext(), threadpool_limits(1):
+        yield
 
 
 def _search(
