@@ -12,10 +12,11 @@ import time
 CHUNK = 1000
 
 
-def report(name, library, start, step, judge, steps):
+def report(name, library, start, step, judge, steps, begun=None):
     """``step(state) -> state`` is jitted here in chunks of 1000; ``judge(state) -> -ELBO``.
 
-    Compile time is the first chunk's, less what a later chunk takes.
+    Compile time is the first chunk's, less what a later chunk takes. ``begun`` is when the whole
+    call began, with what it takes to build a guide and its first parameters.
     """
     import jax
 
@@ -31,10 +32,15 @@ def report(name, library, start, step, judge, steps):
         state = jax.block_until_ready(chunk(state))
         times.append(time.perf_counter() - begin)
     typical = sorted(times)[len(times) // 2]
-    write(name, library, first - typical, CHUNK / typical, float(judge(state)))
+    found = time.perf_counter()
+    neg_elbo = float(judge(state))
+    more = {}
+    if begun is not None:
+        more = {"seconds": found - begun, "seconds_judged": time.perf_counter() - begun}
+    write(name, library, first - typical, CHUNK / typical, neg_elbo, more)
 
 
-def write(name, library, compile_seconds, steps_per_second, neg_elbo):
+def write(name, library, compile_seconds, steps_per_second, neg_elbo, more=None):
     """The one line of output."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(
@@ -46,6 +52,7 @@ def write(name, library, compile_seconds, steps_per_second, neg_elbo):
                 "steps_per_second": round(steps_per_second, 1),
                 "neg_elbo": round(neg_elbo, 3),
                 "peak_memory_mib": round(peak),
+                **(more or {}),
             }
         ),
         flush=True,

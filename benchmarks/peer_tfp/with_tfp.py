@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 
 import jax
 import jax.numpy as jnp
@@ -114,6 +115,7 @@ def radon(features, county, y):
 
 def main(name: str, data: str, steps: int) -> None:
     arrays = np.load(data)
+    begun = time.perf_counter()
     args = [jnp.asarray(arrays[f"arg{i}"]) for i in range(len(arrays.files))]
     prior, likelihood = globals()[name.replace("-", "_")](*args)
     init, apply = tfp.experimental.vi.build_asvi_surrogate_posterior_stateless(prior)
@@ -136,7 +138,8 @@ def main(name: str, data: str, steps: int) -> None:
         keys = jax.random.split(jax.random.PRNGKey(1), 1000)
         return jax.jit(lambda p: jax.lax.map(lambda k: loss(p, k), keys).mean())(state[0])
 
-    report(name, "tfp", (params, optimizer.init(params), jax.random.PRNGKey(2)), step, judge, steps)
+    start = (params, optimizer.init(params), jax.random.PRNGKey(2))
+    report(name, "tfp", start, step, judge, steps, begun)
 
 
 if __name__ == "__main__":

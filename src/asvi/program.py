@@ -111,6 +111,8 @@ class Program:
 
     sites: tuple[Site, ...]
     reversed_scans: frozenset[tuple[str, ...]] = frozenset()
+    trained: tuple[str, ...] = ()
+    """Names of the model's own parameters and other state."""
     _find_parents: Callable[[], dict[str, tuple[str, ...]]] = field(
         default=dict, repr=False, compare=False
     )
@@ -158,7 +160,8 @@ class Program:
                 for address, fn in names.items()
             }
 
-        return cls(sites, frozenset(found.reversed_scans), find_parents)
+        trained = [n for n, m in run.trace.items() if m["type"] in ("param", "mutable")]
+        return cls(sites, frozenset(found.reversed_scans), tuple(trained), find_parents)
 
     @cached_property
     def parents(self) -> dict[str, tuple[str, ...]]:

@@ -79,8 +79,8 @@ class QuantileTransform(Transform):
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _quantile(kind: str, z: jax.Array) -> jax.Array:
     """The quantile of a prior at the normal probability of z."""
-    below, above = ndtr(jnp.minimum(z, 0.0)), ndtr(-jnp.maximum(z, 0.0))
-    return jnp.where(z <= 0, _from_lower(kind, below), _from_upper(kind, above, z))
+    tail = ndtr(-jnp.abs(z))  # below z where it is negative, above it elsewhere
+    return jnp.where(z <= 0, _from_lower(kind, tail), _from_upper(kind, tail, z))
 
 
 @_quantile.defjvp
@@ -95,8 +95,8 @@ def _normal_score(kind: str, u: jax.Array) -> jax.Array:
     """The inverse of :func:`_quantile`."""
     lower, upper = _below(kind, u), _above(kind, u)
     tiny = jnp.finfo(jnp.result_type(float)).tiny
-    low, high = jnp.clip(lower, tiny, 0.5), jnp.clip(upper, tiny, 0.5)
-    return jnp.where(lower <= 0.5, ndtri(low), -ndtri(high))
+    score = ndtri(jnp.clip(jnp.where(lower <= 0.5, lower, upper), tiny, 0.5))
+    return jnp.where(lower <= 0.5, score, -score)
 
 
 @_normal_score.defjvp

@@ -126,7 +126,9 @@ class Problem:
             for name, site in drawn.items()
             if site["type"] == "sample" and not site["is_observed"]
         }
-        met = trace_of(self.model, key, {}, values, args, kwargs)
+        met = {}
+        if self.program.trained:
+            met = trace_of(self.model, key, {}, values, args, kwargs)
         free, self.transforms = {}, {}
         for name, site in sorted({**met, **drawn}.items()):
             if site["type"] == "mutable":

@@ -46,7 +46,7 @@ from asvi.fitting.wiring import factor
 
 __all__ = ["Found", "find_structured", "fit_structured", "structured_run"]
 
-FEW = 16  # draws of the first climbs, where a look is dear
+FEW, MANY = 16, 32  # draws of the first climbs, and of later ones, where a look is dear
 NEWTON_STEPS, RISE_STEPS, REFINE_STEPS = 30, 40, 20
 COMPARED, JUDGED, MOST_JUDGED = 128, 1024, 4096  # draws
 LEAST = 0.1  # share of draws that must count
@@ -156,7 +156,7 @@ def _search(
             if elbo > best[2]:
                 best = centred, then, elbo
     look, at, elbo = best
-    draws, again = draws_of(look.cells.size), np.random.default_rng(3)
+    draws, again = max(_few(look), min(MANY, draws_of(look.cells.size))), np.random.default_rng(3)
     further = rise(look, at, hears, RISE_STEPS, draws, again, trail=trail)
     if further is not None:
         steps = REFINE_STEPS * (2 if look.cost < CHEAP else 1)
@@ -249,10 +249,10 @@ def fit_structured(
     while True:
         problem, arrays = problem_for(model, family, args, kwargs)
         guide: Any = problem.guide
-        own = [name for name in problem.transforms if not name.startswith(f"{guide.prefix}/")]
-        if own:
+        if problem.program.trained:
+            own = problem.program.trained[0]
             raise FamilyError(
-                f"StructuredNormal does not train parameters, and the model has {own[0]!r}.\n"
+                f"StructuredNormal does not train parameters, and the model has {own!r}.\n"
                 "Write instead:\n    asvi.fit(model, y, family=asvi.families.Coupled())"
             )
         found = find_structured(problem, arrays, key, plan.tolerance)
