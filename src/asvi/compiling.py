@@ -16,19 +16,20 @@ class Ahead:
     """A function that is being compiled; called, it waits for that.
 
     The model is traced at once: NumPyro's handlers are one stack for all threads. What comes after
-    goes on beside.
+    goes on beside; where that is ``urgent``, only the compiler itself, which needs no Python.
     """
 
     _pool = ThreadPoolExecutor(1, "compile")
 
-    def __init__(self, jitted: Any, inputs: tuple):
+    def __init__(self, jitted: Any, inputs: tuple, urgent: bool = False):
         self.jitted = jitted
         traced = jitted.trace(*inputs)
+        lowered = traced.lower() if urgent else None
         double = bool(jax.config.read("jax_enable_x64"))
 
         def work() -> Any:
             with jax.enable_x64(double):
-                return traced.lower().compile()
+                return (lowered or traced.lower()).compile()
 
         self.compiled = self._pool.submit(work)
 

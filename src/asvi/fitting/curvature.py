@@ -105,6 +105,8 @@ def curvature(
     sizes = [np.size(x) for x in jax.tree.leaves(arrays)]
     breadth = space.size + max(sizes, default=0)
     told = ("loc", "scale", "width")
+    # Derivatives of a scan are dear, and so is a second copy of the model to the compiler.
+    in_steps = any(site.steps for site in space.sites.values())
     at_once = max(1, min(len(ways), WIDEST // breadth))
 
     def look(points, count, curved, ways, centring, anchor, arrays, params):
@@ -123,25 +125,34 @@ def curvature(
 
         def one(i, found):
             _, curve, (slope, seen) = jax.linearize(slope_of, points[i], has_aux=True)
-            if at_once == len(ways):
-                columns = jax.vmap(curve)(ways)
-            else:
-                columns = jax.lax.map(curve, ways, batch_size=at_once)
             value, slopes, hessians, *rest = found
+
+            def add(_, hessians):
+                if at_once == len(ways):
+                    columns = jax.vmap(curve)(ways)
+                else:
+                    columns = jax.lax.map(curve, ways, batch_size=at_once)
+                return hessians + columns / count
+
             return (
                 value.at[i].set(seen["log_density"]),
                 slopes + slope / count,
-                hessians + columns / count,
+                jax.lax.fori_loop(0, curved, add, hessians),  # once, or not at all
                 *(x.at[i].set(seen[name]) for name, x in zip(told, rest, strict=True)),
             )
 
         rows, vector = jnp.zeros_like(points), jnp.zeros_like(points[0])
         begin = (rows[:, 0], vector, jnp.zeros(ways.shape, points.dtype), *[rows] * len(told))
-        found = jax.lax.fori_loop(0, 1 - curved, plain, begin)  # once, or not at all
+        if not in_steps:
+            return jax.lax.fori_loop(0, count, one, begin)
+        found = jax.lax.fori_loop(0, 1 - curved, plain, begin)
         return jax.lax.fori_loop(0, count * curved, one, found)
 
-    compiled = space.problem.jit(("curvature", double), lambda: look)
     blank = np.zeros(space.size)
+    points = np.zeros((draws_of(space.size), space.size))
+    name, inputs = ("curvature", double), (points, 1, 1, ways, blank, blank, arrays, params)
+    space.problem.compile_ahead(name, lambda: look, *inputs, urgent=True)
+    compiled = space.problem.jit(name, lambda: look)
     return Curvature(
         lambda *inputs: compiled(*inputs, arrays, params),
         cells,

@@ -31,7 +31,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from asvi.families.cells import Cells
-from asvi.fitting.arrow import Arrow
+from asvi.fitting.arrow import Arrow, Eigen
 from asvi.fitting.curvature import Curvature, Seen, curvature, draws_of
 from asvi.fitting.noise_space import NoiseSpace
 from asvi.fitting.problem import Problem
@@ -135,24 +135,31 @@ def newton(
     x, damping, known = start, 0.0, _holding(held, look(start[None]))
     if known is None:
         return None
-    curve = (-known.hessian).by_size()
+    curve = _uphill(-known.hessian)
     for _ in range(steps):
         step = curve.solve(known.slope)
         if 0.5 * float(known.slope @ step) < SOLVED:
             break
         if damping:
-            step = (-known.hessian).by_size(damping).solve(known.slope)
+            step = _uphill(-known.hessian, damping).solve(known.slope)
         ahead = _holding(held, look((x + step)[None]))
         if ahead is not None and ahead.value[0] > known.value[0]:
             x, known = x + step, ahead
-            curve = (-known.hessian).by_size()
+            curve = _uphill(-known.hessian)
             damping = 0.0 if damping < 1e-3 else damping / 10
         else:
             damping = max(1.0, 10 * damping)
             if damping > 1e12:
                 break
     evidence = float(known.value[0]) - 0.5 * (curve.log_det() - len(x) * np.log(2 * np.pi))
-    return Gaussian(x, curve.arrow(), known.loc[0], known.scale[0], evidence)
+    precision = curve.arrow() if isinstance(curve, Eigen) else curve
+    return Gaussian(x, precision, known.loc[0], known.scale[0], evidence)
+
+
+def _uphill(curve: Arrow, damping: float = 0.0) -> Arrow | Eigen:
+    """This matrix, with ``damping`` added, where it is positive; else its eigenvalues by size."""
+    damped = curve + damping * Arrow.identity(curve.cells) if damping else curve
+    return damped if damped.is_positive() else curve.by_size(damping)
 
 
 def _holding(held: np.ndarray, seen: Seen | None) -> Seen | None:

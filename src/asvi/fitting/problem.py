@@ -56,7 +56,7 @@ class Problem:
         self.static_data = False
         look = Program.of if check else Program.unchecked
         self.program = look(model, *args, **kwargs)
-        if check:
+        if check and not isinstance(self.guide, AutoStructuredNormal):
             input_check_of(model).begin(args, kwargs)
         self._fixed: list[Any] = []
         self._objective = ELBO(discrete=discrete)
@@ -103,10 +103,7 @@ class Problem:
             trace_of(guide, jax.random.key(0), {}, {}, args, kwargs)
 
     def finish_check(self, arrays: list[Any]) -> None:
-        """Raise where these data are wrong, if that was not looked at by :meth:`set_up`.
-
-        The check is being compiled since then.
-        """
+        """Raise where these data are wrong, if that was not looked at by :meth:`set_up`."""
         if self._unchecked:
             self._unchecked = False
             args, kwargs = self.layout.join(arrays)
@@ -303,11 +300,13 @@ class Problem:
             self.compiled[name] = jax.jit(make(), compiler_options=compiler_options())
         return self.compiled[name]
 
-    def compile_ahead(self, name: Any, make: Callable[[], Callable], *inputs: Any) -> None:
+    def compile_ahead(
+        self, name: Any, make: Callable[[], Callable], *inputs: Any, urgent: bool = False
+    ) -> None:
         """Begin to compile, beside what else goes on, for inputs of these shapes."""
         if name not in self.compiled:
             self.compiled[name] = Ahead(
-                jax.jit(make(), compiler_options=compiler_options()), inputs
+                jax.jit(make(), compiler_options=compiler_options()), inputs, urgent
             )
 
 

@@ -49,6 +49,7 @@ __all__ = ["Found", "find_structured", "fit_structured", "structured_run"]
 FEW, MANY = 16, 32  # draws of the first climbs, and of later ones, where a look is dear
 NEWTON_STEPS, RISE_STEPS, REFINE_STEPS = 30, 40, 20
 COMPARED, JUDGED, MOST_JUDGED = 128, 1024, 4096  # draws
+ROUGH = 0.05  # nats: error of the ELBO of what is no posterior anyway
 LEAST = 0.1  # share of draws that must count
 CHEAP = 5e3  # of a look: further steps cost nothing
 #: A model whose types are written down will not run in another precision.
@@ -117,8 +118,7 @@ def find_structured(
     for double in (True, False):
         try:
             with _precision(double):
-                look = curvature(space, arrays, {}, double)
-                look.at(np.zeros((1, space.size)))  # compiled while the data are checked
+                look = curvature(space, arrays, {}, double)  # compiled while data are checked
         except UNFIT:
             continue
         finally:
@@ -167,15 +167,18 @@ def _search(
             at = further
     spread, ratios = factor(at[1], hears), np.empty(0)
     noise = np.empty((0, look.cells.size))
+    found = None
     while len(ratios) < MOST_JUDGED:
         fresh = rng.normal(size=(JUDGED, look.cells.size))
         noise = np.concatenate([noise, fresh])
         ratios = np.concatenate([ratios, _ratios(look, at, hears, fresh)])
-        if not ratios.std() / np.sqrt(len(ratios)) > tolerance:
+        found = Found(look, at[0], spread, at[0] + (spread @ noise.T).T, ratios, trail)
+        if not np.isfinite(ratios).all():
+            return None
+        far = found.divergence - 2 * found.elbo_se > tolerance
+        if found.elbo_se <= (max(tolerance, ROUGH) if far else tolerance):
             break
-    if not np.isfinite(ratios).all():
-        return None
-    return Found(look, at[0], spread, at[0] + (spread @ noise.T).T, ratios, trail)
+    return found
 
 
 def _few(look: Curvature) -> int:
