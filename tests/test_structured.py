@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from importlib import import_module
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -145,6 +148,22 @@ def test_what_is_no_gaussian_is_left_to_the_coupled_family():
     near = asvi.fit(task.model, *task.args, progress=False, tolerance=0.5)
     assert isinstance(near.problem.family, StructuredNormal)
     assert near.elbo < result.elbo < task.log_evidence + 0.02
+
+
+@pytest.mark.parametrize("message", ["stopped after 500 steps", "interrupted: the best so far"])
+def test_the_first_look_is_kept_where_the_run_ends_lower(monkeypatch, message):
+    module = import_module("asvi.fit")
+    run = module.run
+
+    def low(*args, **kwargs):
+        found = run(*args, **kwargs)
+        return replace(found, elbo=found.elbo - 10, message=message)
+
+    monkeypatch.setattr(module, "run", low)
+    result = asvi.fit(groups, Y, progress=False, steps=500)
+    assert isinstance(result.problem.family, StructuredNormal)
+    assert "Coupled ended" in result.info["family"]
+    assert ("interrupted" in result.message) == (not result.converged) == ("inter" in message)
 
 
 @pytest.mark.parametrize(("name", "most"), [("eight-schools", 0.15), ("radon", 0.2)])

@@ -29,6 +29,8 @@ from asvi.posterior import Posterior
 
 __all__ = ["Fit", "fit", "load", "resume"]
 
+FIRST_LOOK = 150  # latent numbers up to which a look at all pairs takes a second or two
+
 
 @dataclass
 class Fit:
@@ -135,8 +137,9 @@ def fit(
     :param key: a ``jax.random.key``; the same key gives the same result, bit for bit, on one
         machine. Without it, ``jax.random.key(0)``.
     :param family: see :class:`~asvi.guide.AutoASVI`; also a family of the whole model. Without it,
-        :class:`~asvi.families.Coupled`, or, for large models, what is ahead of two short runs; see
-        :mod:`asvi.fitting.choice`.
+        :class:`~asvi.families.StructuredNormal` where that is within the tolerance of the
+        posterior, else :class:`~asvi.families.Coupled`, or, for large models, what is ahead of two
+        short runs; see :mod:`asvi.fitting.choice`.
     :param amortize: a plate whose latents get their data terms from a network that reads the data
         of each point, for large or subsampled plates: short for ``family=Amortized(plate=...)``;
         with ``family`` as its ``base``. See :class:`~asvi.families.Amortized`.
@@ -155,7 +158,7 @@ def fit(
         ``"enumerate"``, ``"score"`` or ``"auto"``; see :class:`~asvi.objective.ELBO`.
     :param progress: show a line of progress.
     :param checkpoint: a file that the run is saved to as it goes; after a kill, the same call, or
-        :func:`resume`, goes on from there to the same result.
+        :func:`resume`, goes on from there to the same result. There is no first look then.
 
     >>> import jax, jax.numpy as jnp, numpyro, numpyro.distributions as dist, asvi
     >>> def model(y):
@@ -174,7 +177,7 @@ def fit(
     if checkpoint is not None:
         checkpoints.check_writable(checkpoint)
     if isinstance(family, StructuredNormal) and amortize is None:
-        problem, arrays, found, _ = fit_structured(model, family, args, kwargs, key, plan, begun)
+        problem, arrays, found = fit_structured(model, family, args, kwargs, key, plan, begun)
         found.info["family"] = f"{name_of(family)}, as asked for"
         return _as_fit(found, problem, arrays)
     choice, first = _asked(family, amortize), None
@@ -206,15 +209,16 @@ def _first_look(
 ) -> Fit | None:
     """The nearest Gaussian over the program's noise: often all there is to find. None without."""
     try:
-        found = fit_structured(model, StructuredNormal(), args, kwargs, key, plan, begun)
+        problem, arrays, found = fit_structured(
+            model, StructuredNormal(), args, kwargs, key, plan, begun, FIRST_LOOK
+        )
     except FamilyError:
         return None
-    problem, arrays, run_, _ = found
-    run_.info["family"] = (
-        f"StructuredNormal: importance weights find it within {run_.info['divergence']:.1g} nat of "
-        "the posterior, less than the tolerance. family=asvi.families.Coupled() overrides it"
+    found.info["family"] = (
+        f"StructuredNormal: importance weights find it within {found.info['divergence']:.1g} nat "
+        "of the posterior, less than the tolerance. family=asvi.families.Coupled() overrides it"
     )
-    return _as_fit(run_, problem, arrays)
+    return _as_fit(found, problem, arrays)
 
 
 def _why(problem: Problem, found: Run, measured: str | None) -> str:

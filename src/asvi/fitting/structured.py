@@ -176,7 +176,8 @@ def _search(
         if not np.isfinite(ratios).all():
             return None
         far = found.divergence - 2 * found.elbo_se > tolerance
-        if found.elbo_se <= (max(tolerance, ROUGH) if far else tolerance):
+        # Who may be near is told from who is not by more draws.
+        if found.elbo_se <= (max(tolerance, ROUGH) if far else tolerance / 4):
             break
     return found
 
@@ -243,15 +244,19 @@ def fit_structured(
     key: jax.Array,
     plan: Plan,
     begun: float,
-) -> tuple[Problem, list[Any], Run, float]:
-    """The whole fit: its problem, the data, the run, and how near it is (:class:`Found`).
+    largest: int = LARGEST_DENSE,
+) -> tuple[Problem, list[Any], Run]:
+    """The whole fit: its problem, the data and the run.
 
-    Raises :class:`~asvi.errors.FamilyError` where the family does not hold the model.
+    Raises :class:`~asvi.errors.FamilyError` where the family does not hold the model, or has more
+    than ``largest`` numbers that no plates keep apart.
     """
     key = jax.random.split(key, 4)[3]  # that of the draws that judge
     while True:
         problem, arrays = problem_for(model, family, args, kwargs)
         guide: Any = problem.guide
+        if not guide.cells.groups and guide.cells.size > largest:
+            raise FamilyError(f"more than {largest} latent numbers, not in groups")
         if problem.program.trained:
             own = problem.program.trained[0]
             raise FamilyError(
@@ -260,7 +265,7 @@ def fit_structured(
             )
         found = find_structured(problem, arrays, key, plan.tolerance)
         if found is not None:
-            return problem, arrays, structured_run(problem, found, begun), found.nearness
+            return problem, arrays, structured_run(problem, found, begun)
         if not (family.cells and guide.cells.groups and guide.cells.size <= LARGEST_DENSE):
             raise FamilyError(
                 "StructuredNormal found no Gaussian: the model's density, or its curvature, is not "
