@@ -461,7 +461,7 @@ def raw_regression(x, y):
     numpyro.sample("y", dist.Normal(x @ b, 1.0).to_event(1), obs=y)
 
 
-def test_scales_that_span_many_orders_are_fitted(float64):
+def test_scales_that_span_many_orders_are_fitted(float64, no_first_look):
     rng = np.random.default_rng(0)
     columns = [np.ones(60), rng.normal(2000.0, 5.0, 60), rng.normal(5e4, 1e4, 60)]
     x = np.stack(columns, 1).astype(np.float64)

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpyro.util import not_jax_tracer
 
 from asvi.errors import ModelError
 
@@ -34,9 +35,7 @@ def known_numbers() -> AbstractContextManager:
     Nothing is done where none is traced: JAX would then run every operation on constants by itself,
     inside of what it compiles as well, each a program of its own.
     """
-    if isinstance(jnp.zeros(()), jax.core.Tracer):
-        return jax.ensure_compile_time_eval()
-    return nullcontext()
+    return nullcontext() if not_jax_tracer(jnp.zeros(())) else jax.ensure_compile_time_eval()
 
 
 class _Array:

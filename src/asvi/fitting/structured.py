@@ -48,7 +48,8 @@ __all__ = ["Found", "find_structured", "fit_structured", "structured_run"]
 
 FEW, MANY = 16, 32  # draws of the first climbs, and of later ones, where a look is dear
 NEWTON_STEPS, RISE_STEPS, REFINE_STEPS = 30, 40, 20
-COMPARED, JUDGED, MOST_JUDGED = 128, 1024, 4096  # draws
+COMPARED, JUDGED, ROUNDS = 128, 1024, 4  # draws, and how often so many are judged at most
+NUMBERS = 8_000_000  # of all draws that are judged at once: large models have fewer
 ROUGH = 0.05  # nats: error of the ELBO of what is no posterior anyway
 LEAST = 0.1  # share of draws that must count
 CHEAP = 5e3  # of a look: further steps cost nothing
@@ -114,6 +115,7 @@ def find_structured(
         right=tuple(np.zeros_like(x) for x in hears.right),
         blocks=tuple(np.tril(x) for x in hears.blocks),
     )
+    # Of NumPy: a split of the key would be compiled.
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
     for double in (True, False):
         try:
@@ -145,7 +147,7 @@ def _search(
     at = _nearest(look, hears, trail)
     if at is None:
         return None
-    compared = pairs(np.random.default_rng(2), COMPARED, look.cells.size)
+    compared = _compared(look.cells.size)
     best = look, at, float(np.mean(_ratios(look, at, hears, compared)))
     centred = _centred(look, at, hears)
     if centred is not None:
@@ -167,9 +169,10 @@ def _search(
             at = further
     spread, ratios = factor(at[1], hears), np.empty(0)
     noise = np.empty((0, look.cells.size))
+    judged = int(np.clip(NUMBERS // look.cells.size, 64, JUDGED))
     found = None
-    while len(ratios) < MOST_JUDGED:
-        fresh = rng.normal(size=(JUDGED, look.cells.size))
+    for _ in range(ROUNDS):
+        fresh = rng.normal(size=(judged, look.cells.size))
         noise = np.concatenate([noise, fresh])
         ratios = np.concatenate([ratios, _ratios(look, at, hears, fresh)])
         found = Found(look, at[0], spread, at[0] + (spread @ noise.T).T, ratios, trail)
@@ -180,6 +183,11 @@ def _search(
         if found.elbo_se <= (max(tolerance, ROUGH) if far else tolerance / 4):
             break
     return found
+
+
+def _compared(size: int) -> np.ndarray:
+    """Noise on which ends are compared, (draws, numbers)."""
+    return pairs(np.random.default_rng(2), min(COMPARED, 2 * draws_of(size)), size)
 
 
 def _few(look: Curvature) -> int:
@@ -198,7 +206,7 @@ def _nearest(look: Curvature, hears: Arrow, trail: list[float]) -> Any:
     modes = [m for x in starts if (m := newton(look, x, held, NEWTON_STEPS)) is not None]
     begins = [(m.mean, m.precision) for m in sorted(modes, key=lambda mode: -mode.elbo)[:1]]
     begins += [(np.zeros(size), narrow * Arrow.identity(cells)) for narrow in NARROW]
-    compared = pairs(np.random.default_rng(2), COMPARED, size)
+    compared = _compared(size)
     ends: list[tuple[float, Any]] = []
     for k, begin in enumerate(begins):
         rng = np.random.default_rng(1)
@@ -251,7 +259,6 @@ def fit_structured(
     Raises :class:`~asvi.errors.FamilyError` where the family does not hold the model, or has more
     than ``largest`` numbers that no plates keep apart.
     """
-    key = jax.random.split(key, 4)[3]  # that of the draws that judge
     while True:
         problem, arrays = problem_for(model, family, args, kwargs)
         guide: Any = problem.guide
