@@ -29,8 +29,6 @@ from asvi.posterior import Posterior
 
 __all__ = ["Fit", "fit", "load", "resume"]
 
-FIRST_LOOK = 150  # latent numbers up to which a look at all pairs takes a second or two
-
 
 @dataclass
 class Fit:
@@ -210,7 +208,7 @@ def _first_look(
     """The nearest Gaussian over the program's noise: often all there is to find. None without."""
     try:
         problem, arrays, found = fit_structured(
-            model, StructuredNormal(), args, kwargs, key, plan, begun, FIRST_LOOK
+            model, StructuredNormal(), args, kwargs, key, plan, begun, quick=True
         )
     except FamilyError:
         return None

@@ -55,6 +55,7 @@ LEAST = 0.1  # share of draws that must count
 CHEAP = 5e3  # of a look: further steps cost nothing
 #: A model whose types are written down will not run in another precision.
 UNFIT = (TypeError, ValueError, NotImplementedError)
+QUICK, QUICK_IN_CELLS = 150, 600  # latent numbers, all together and in groups, of a first look
 LEAST_CENTRED = 0.02  # centring that is worth a climb
 
 
@@ -252,18 +253,18 @@ def fit_structured(
     key: jax.Array,
     plan: Plan,
     begun: float,
-    largest: int = LARGEST_DENSE,
+    quick: bool = False,
 ) -> tuple[Problem, list[Any], Run]:
     """The whole fit: its problem, the data and the run.
 
-    Raises :class:`~asvi.errors.FamilyError` where the family does not hold the model, or has more
-    than ``largest`` numbers that no plates keep apart.
+    Raises :class:`~asvi.errors.FamilyError` where the family does not hold the model, or, if it
+    must be ``quick``, where a look at it takes more than a few seconds.
     """
     while True:
         problem, arrays = problem_for(model, family, args, kwargs)
         guide: Any = problem.guide
-        if not guide.cells.groups and guide.cells.size > largest:
-            raise FamilyError(f"more than {largest} latent numbers, not in groups")
+        if quick and guide.cells.size > (QUICK_IN_CELLS if guide.cells.groups else QUICK):
+            raise FamilyError("the model is too large for a first look")
         if problem.program.trained:
             own = problem.program.trained[0]
             raise FamilyError(
