@@ -167,7 +167,7 @@ def test_the_first_look_is_kept_where_the_run_ends_lower(monkeypatch, message):
 
 @pytest.mark.parametrize(("name", "most"), [("eight-schools", 0.15), ("radon", 0.2)])
 def test_hierarchies_are_centred_as_far_as_the_data_ask(name, most):
-    """Without centring the gaps are 0.39 and 0.5; all are worse where it is complete."""
+    """Without centring both gaps are larger than this."""
     task = asvi.tasks.get(name)
     result = asvi.fit(task.model, *task.args, family=StructuredNormal(), progress=False)
     assert -0.02 < task.log_evidence - result.elbo < most
