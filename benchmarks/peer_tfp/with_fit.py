@@ -47,7 +47,7 @@ def main(name: str, family: str, neg_elbo: str) -> None:
     running.step_chunk = watched
     fitting._first_look = watched_look
     result = asvi.fit(
-        task.model, *task.args, key=jax.random.key(0), family=FAMILIES[family], progress=False
+        task.model, *task.args, family=FAMILIES[family], progress=False
     )
     seconds = time.perf_counter() - begun
     row = {"task": name, "library": family, "seconds": seconds, "neg_elbo": -result.elbo}

@@ -167,7 +167,6 @@ def fit(
     (True, 'good')
     """
     begun = time.monotonic()
-    key = jax.random.key(0) if key is None else key
     chosen = {"draws": draws, "max_steps": steps, "lanes": restarts, "tolerance": tolerance}
     plan = Plan(**{name: value for name, value in chosen.items() if value is not None})
     check_plan(plan)
@@ -184,6 +183,8 @@ def fit(
             first = _first_look(model, args, kwargs, key, plan, begun)
         if first is not None and first.info["nearness"] <= plan.tolerance:
             return first
+    key = jax.random.key(0) if key is None else key
+    if choice is None:
         choice = choose_family(model, args, kwargs, discrete, key, plan, progress)
     problem, arrays = choice.made or problem_for(model, choice.family, args, kwargs, discrete)
     state = choice.state
@@ -203,7 +204,7 @@ def fit(
 
 
 def _first_look(
-    model: Callable, args: tuple, kwargs: dict[str, Any], key: jax.Array, plan: Plan, begun: float
+    model: Callable, args: tuple, kwargs: dict[str, Any], key: Any, plan: Plan, begun: float
 ) -> Fit | None:
     """The nearest Gaussian over the program's noise: often all there is to find. None without."""
     try:

@@ -20,7 +20,7 @@ from asvi.errors import SiteError
 from asvi.layout import NEEDS_VALUES, Layout, known_numbers, split
 from asvi.program import survey
 
-__all__ = ["InputCheck", "input_check_of"]
+__all__ = ["InputCheck", "input_check_of", "judge"]
 
 _proper = partial(check_distribution, edge_is_fine=True)
 
@@ -55,9 +55,10 @@ class InputCheck:
                 found = _run(look, [])
             else:
                 found, about = self._run_kept(key, layout, arrays)
-            _judge_data(found, about)
+            _priors, values, at_center, at_draw = found
+            _judge_data(values, at_center, about)
             try:
-                _judge(found)
+                _judge(at_center, at_draw)
             except SiteError:
                 # Constants of the model are known while it runs operation by operation: what is
                 # wrong can then be said where it stands.
@@ -103,17 +104,26 @@ def input_check_of(model: Callable) -> InputCheck:
 _shared = lru_cache(16)(InputCheck)
 
 
-def _judge_data(found: Any, about: dict[str, Any]) -> None:
+def judge(
+    center: dict[str, tuple[Distribution, Any]],
+    draw: dict[str, tuple[Distribution, Any]],
+    about: dict[str, Any],
+) -> None:
+    """Raise where distributions and values at the prior's centre, or at a draw, are wrong."""
+    at_center, at_draw = ({n: fn for n, (fn, _) in run.items()} for run in (center, draw))
+    _judge_data({n: value for n, (_, value) in center.items()}, at_center, about)
+    _judge(at_center, at_draw)
+
+
+def _judge_data(values: Any, at_center: dict[str, Any], about: dict[str, Any]) -> None:
     """Raise where observed values are wrong at the prior's centre."""
-    _priors, values, at_center, _at_draw = found
     for name, fn in at_center.items():
         if about[name]["is_observed"] and not isinstance(fn, Unit):
             check_observed(name, {**about[name], "fn": fn, "value": values[name]})
 
 
-def _judge(found: Any) -> None:
+def _judge(at_center: dict[str, Any], at_draw: dict[str, Any]) -> None:
     """Raise where parameters of a distribution are wrong."""
-    _priors, _values, at_center, at_draw = found
     for name, fn in at_center.items():
         if not isinstance(fn, Unit):
             _proper(name, fn)

@@ -132,9 +132,9 @@ class Program:
         cls, model: Callable, args: tuple, kwargs: dict[str, Any], check: Callable | None
     ) -> Program:
         run = survey(model, args, kwargs, check=check)
-        key = jax.random.key(0)
         try:
-            abstract, values = jax.eval_shape(run, key)
+            # A key of no numbers: to make one takes a compiler.
+            abstract, values = jax.eval_shape(run, jax.eval_shape(jax.random.key, 0))
         except (SiteError, ModelError):
             raise
         except Exception as failure:
@@ -151,6 +151,7 @@ class Program:
 
         def find_parents() -> dict[str, tuple[str, ...]]:
             # The key is closed over: given every latent value, nothing else is random.
+            key = jax.random.key(0)
             names = provenance(lambda given: run(key, given)[0], values)
             order = {name: i for i, name in enumerate(values)}
             return {

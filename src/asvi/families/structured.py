@@ -203,6 +203,13 @@ class AutoStructuredNormal(DrawingGuide, AutoGuide):
             )
         return found
 
+    def domains(self) -> dict[str, tuple[tuple[int, ...], Any]]:
+        """Shape and domain of each parameter, by its full name."""
+        return {
+            f"{self.prefix}/{name}": (np.shape(start()), constraint)
+            for name, (start, constraint) in self._leaves().items()
+        }
+
     def _params(self) -> dict[str, Any]:
         return {
             name: numpyro.param(

@@ -8,7 +8,7 @@ all.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,9 @@ import numpy as np
 
 from asvi.families.cells import Cells
 from asvi.fitting.arrow import Arrow
+from asvi.fitting.looking import Compiled, Computed
 from asvi.fitting.noise_space import NoiseSpace
+from asvi.fitting.recording import Recorded
 
 __all__ = ["Curvature", "Seen", "curvature", "draws_of"]
 
@@ -26,6 +28,8 @@ MOST, LEAST = 64, 16  # points that are looked at in one call, and as few as the
 NUMBERS = 640_000  # of all draws: large models have fewer
 LEAK = 0.1  # share of a product with the Hessian that cells may have among each other
 WIDEST = 2**22  # numbers that are worked on at once
+SMALL = 25_000  # cost of a look at a point below which NumPy is done before the compiler is
+ROOM = 200_000  # and cost of as many points as NumPy looks at in one go
 
 
 @dataclass
@@ -48,27 +52,31 @@ def draws_of(size: int) -> int:
 def _widened(x: Any) -> Any:
     x = np.asarray(x)
     if jnp.issubdtype(x.dtype, jnp.floating):
-        return jnp.asarray(x.astype(np.float64))
-    return jnp.asarray(x.astype(np.int64) if jnp.issubdtype(x.dtype, jnp.integer) else x)
+        return x.astype(np.float64)
+    return x.astype(np.int64) if jnp.issubdtype(x.dtype, jnp.integer) else x
 
 
 @dataclass(frozen=True)
 class Curvature:
-    """A model's density over its numbers: a program that looks at points, and what it costs."""
+    """A model's density over its numbers: programs that look at points, and what that costs."""
 
-    compiled: Callable
+    look: Computed | Compiled
     cells: Cells
     ways: np.ndarray
     cost: float
     centring: np.ndarray  # (numbers,), see `asvi.families.numbers`
     anchor: np.ndarray
 
+    def is_fine(self) -> bool:
+        """Whether nothing is wrong with the data, as far as it can tell."""
+        return self.look.recorded.is_fine(*self.look.data)
+
     def __call__(self, points: np.ndarray) -> Seen | None:
         """What is seen at points (points, numbers); None where something is not finite.
 
         Where cells meet after all it gives None, too.
         """
-        value, slope, columns, *rest = self._run(points, 1)
+        value, slope, columns, *rest = self.look.curved(points, self.centring, self.anchor)
         if not all(np.isfinite(a).all() for a in (value, slope, columns, *rest)):
             return None
         hessian = _assembled(self.cells, columns)
@@ -78,89 +86,32 @@ class Curvature:
 
     def at(self, points: np.ndarray) -> tuple[np.ndarray, ...]:
         """Values (points,) and each number's location, scale and width (points, numbers)."""
-        most = draws_of(self.cells.size)
-        parts = [self._run(points[k : k + most], 0) for k in range(0, len(points), most)]
-        values, _, _, *rest = (np.concatenate(xs) for xs in zip(*parts, strict=True))
-        return values, *rest
-
-    def _run(self, points: np.ndarray, curved: int) -> list[np.ndarray]:
-        count = len(points)
-        padded = np.zeros((draws_of(self.cells.size), self.cells.size), points.dtype)
-        padded[:count] = points
-        found = self.compiled(padded, count, curved, self.ways, self.centring, self.anchor)
-        value, slope, columns, *rest = (np.asarray(a, float) for a in found)
-        return [value[:count], slope, columns, *(a[:count] for a in rest)]
+        parts = [
+            self.look.plain(some, self.centring, self.anchor) for some in self.look.parts(points)
+        ]
+        return tuple(np.concatenate(xs) for xs in zip(*parts, strict=True))
 
 
 def curvature(
     space: NoiseSpace, arrays: list[Any], params: dict[str, Any], double: bool
 ) -> Curvature:
-    """The density as it is over the noise, without centring.
-
-    One program serves any number of points, in a loop whose length is an input.
-    """
+    """The density as it is over the noise, without centring."""
+    given = arrays
     if double:
         arrays, params = jax.tree.map(_widened, (arrays, params))
-    cells, ways = space.cells, _directions(space.cells)
-    sizes = [np.size(x) for x in jax.tree.leaves(arrays)]
-    breadth = space.size + max(sizes, default=0)
-    told = ("loc", "scale", "width")
-    # Derivatives of a scan are dear, and so is a second copy of the model to the compiler.
-    in_steps = any(site.steps for site in space.sites.values())
-    at_once = max(1, min(len(ways), WIDEST // breadth))
-
-    def look(points, count, curved, ways, centring, anchor, arrays, params):
-        @jax.jit
-        def run(vector):
-            seen = space.run(vector, params, arrays, centring, anchor)
-            return seen["log_density"], seen
-
-        def plain(_, found):
-            seen = jax.vmap(lambda vector: run(vector)[1])(points)
-            return (seen["log_density"], *found[1:3], *(seen[name] for name in told))
-
-        def slope_of(vector):
-            slope, seen = jax.grad(run, has_aux=True)(vector)
-            return slope, (slope, seen)
-
-        def one(i, found):
-            _, curve, (slope, seen) = jax.linearize(slope_of, points[i], has_aux=True)
-            value, slopes, hessians, *rest = found
-
-            def add(_, hessians):
-                if at_once == len(ways):
-                    columns = jax.vmap(curve)(ways)
-                else:
-                    columns = jax.lax.map(curve, ways, batch_size=at_once)
-                return hessians + columns / count
-
-            return (
-                value.at[i].set(seen["log_density"]),
-                slopes + slope / count,
-                jax.lax.fori_loop(0, curved, add, hessians),  # once, or not at all
-                *(x.at[i].set(seen[name]) for name, x in zip(told, rest, strict=True)),
-            )
-
-        rows, vector = jnp.zeros_like(points), jnp.zeros_like(points[0])
-        begin = (rows[:, 0], vector, jnp.zeros(ways.shape, points.dtype), *[rows] * len(told))
-        if not in_steps:
-            return jax.lax.fori_loop(0, count, one, begin)
-        found = jax.lax.fori_loop(0, 1 - curved, plain, begin)
-        return jax.lax.fori_loop(0, count * curved, one, found)
-
-    blank = np.zeros(space.size)
-    points = np.zeros((draws_of(space.size), space.size))
-    name, inputs = ("curvature", double), (points, 1, 1, ways, blank, blank, arrays, params)
-    space.problem.compile_ahead(name, lambda: look, *inputs, urgent=True)
-    compiled = space.problem.jit(name, lambda: look)
-    return Curvature(
-        lambda *inputs: compiled(*inputs, arrays, params),
-        cells,
-        ways,
-        float(len(ways)) * breadth,
-        blank,
-        blank,
-    )
+    problem, ways = space.problem, _directions(space.cells)
+    recorded = problem.kept(("recorded", double), lambda: Recorded(space, given, arrays, params))
+    breadth = space.size + max((np.size(x) for x in jax.tree.leaves(arrays)), default=0)
+    cost, blank = float(len(ways)) * breadth, np.zeros(space.size)
+    about, data = (problem, recorded, ways), (arrays, params)
+    most, look = draws_of(space.size), None
+    if double and cost < SMALL and not any(site.steps for site in space.sites.values()):
+        few = int(np.clip(ROOM // cost, LEAST, most))
+        with suppress(NotImplementedError):  # an operation that only the compiler knows
+            look = Computed(*about, few, data)
+    if look is None:
+        look = Compiled(*about, most, data, at_once=max(1, min(len(ways), WIDEST // breadth)))
+    return Curvature(look, space.cells, ways, cost, blank, blank)
 
 
 def _directions(cells: Cells) -> np.ndarray:

@@ -196,12 +196,14 @@ def rise(
     draws: int,
     rng: np.random.Generator,
     sets: int = SETS,
+    shortest: float = SHORTEST,
     trail: list[float] | None = None,
 ) -> Where | None:
     """Natural gradients on fixed draws, as far as they rise.
 
-    Where no step rises, or little, it may be the draws: other ones are tried, ``sets`` in all. The
-    ELBO of each step is added to ``trail``.
+    After a small rise, steps below ``shortest`` are not tried. Where no step rises, or little, it
+    may be the draws: other ones are tried, ``sets`` in all. The ELBO of each step is added to
+    ``trail``.
     """
     mean, precision = at
     known, length, small, seen = None, 1.0, 0, 0
@@ -223,7 +225,7 @@ def rise(
             length /= 4
         if trail is not None:
             trail.append(known[0])
-        if small == 2 or length < SHORTEST:
+        if small == 2 or length < (shortest if small else SHORTEST):
             known, length, small, seen = None, 1.0, 0, seen + 1
             if seen == sets:
                 break

@@ -77,7 +77,10 @@ class NoiseSpace:
         centring: jax.Array | None = None,
         anchor: jax.Array | None = None,
     ) -> dict[str, Any]:
-        """The model at these numbers: log density, and each number's location, scale and width."""
+        """The model at these numbers: log density, each number's location, scale and width.
+
+        And ``met``, the sites' distributions and values.
+        """
         args, kwargs = self.problem.arguments(arrays)
         centred = [None if x is None else self.split(x) for x in (centring, anchor)]
         reading = FromNumbers(self.split(vector), *centred)
@@ -98,7 +101,7 @@ class NoiseSpace:
         extras = reading.frame.extras
         slope = sum(jnp.sum(extras[f"slope|{address}"]) for address in self.sites)
         told = {name: joined(extras, name, self.sites) for name in ("loc", "scale", "width")}
-        return {"log_density": density + slope, **told}
+        return {"log_density": density + slope, **told, "met": trace}
 
 
 def _refuse_part_of_a_density(trace: dict[str, Any], latent: set[str]) -> None:

@@ -60,15 +60,15 @@ class Problem:
             input_check_of(model).begin(args, kwargs)
         self._fixed: list[Any] = []
         self._objective = ELBO(discrete=discrete)
-        self.compiled: dict[Any, Callable] = {}
+        self.compiled: dict[Any, Any] = {}
         self._unchecked = False
         self.start_priors: dict[str, Any] = {}  # by address, at the centre of these data's prior
         self.set_up(arrays, check)
-        try:
-            example = jax.eval_shape(self._initial, jax.random.key(0), arrays)
-        except NEEDS_VALUES:
-            self.static_data, self._fixed = True, arrays
-            example = jax.eval_shape(self._initial, jax.random.key(0), arrays)
+        if check and isinstance(self.guide, AutoStructuredNormal):
+            example = self._known(self.guide)
+        else:
+            key = jax.eval_shape(jax.random.key, 0)
+            example = self.traced(arrays, lambda: jax.eval_shape(self._initial, key, arrays))
         flat = jax.eval_shape(self._flattened, example)
         self.size = flat.size
         self.has_networks = any(not hasattr(x, "shape") for x in example.values())
@@ -79,6 +79,14 @@ class Problem:
         self.may_have_scores = bool(getattr(self.guide, "jumps", ())) or any(
             site.is_discrete or not site.distribution.has_rsample for site in self.program.latent
         )
+
+    def traced(self, arrays: list[Any], trace: Callable[[], Any]) -> Any:
+        """What ``trace`` gives; once more, with the data fixed, where the model looks at values."""
+        try:
+            return trace()
+        except NEEDS_VALUES:
+            self.static_data, self._fixed = True, arrays
+            return trace()
 
     def set_up(self, arrays: list[Any], check: bool = True) -> None:
         """Check these data and forget what earlier data said about the start."""
@@ -102,12 +110,15 @@ class Problem:
         if guide.prototype_trace is None:
             trace_of(guide, jax.random.key(0), {}, {}, args, kwargs)
 
-    def finish_check(self, arrays: list[Any]) -> None:
-        """Raise where these data are wrong, if that was not looked at by :meth:`set_up`."""
-        if self._unchecked:
-            self._unchecked = False
+    def finish_check(self, arrays: list[Any], is_fine: Callable[[], bool]) -> None:
+        """Raise where these data are wrong, if that was not looked at by :meth:`set_up`.
+
+        Where a quicker look, ``is_fine``, finds nothing wrong, that is all.
+        """
+        if self._unchecked and not is_fine():
             args, kwargs = self.layout.join(arrays)
             input_check_of(self.model)(args, kwargs)
+        self._unchecked = False
 
     def arguments(self, arrays: list[Any]) -> tuple[tuple, dict[str, Any]]:
         """The model's arguments, for use in a compiled program."""
@@ -145,6 +156,15 @@ class Problem:
                     site["value"],
                 )
         return free
+
+    def _known(self, guide: AutoStructuredNormal) -> dict[str, Any]:
+        """As :meth:`_initial`, without a run: shapes alone, of the guide's own parameters."""
+        self.transforms = {n: biject_to(domain) for n, (_, domain) in guide.domains().items()}
+        dtype = jnp.result_type(float)
+        return {
+            name: jax.ShapeDtypeStruct(self.transforms[name].inverse_shape(shape), dtype)
+            for name, (shape, _) in guide.domains().items()
+        }
 
     def _flattened(self, free: dict[str, jax.Array]) -> jax.Array:
         """All in one vector; how to get them back is kept."""
@@ -294,20 +314,26 @@ class Problem:
         args, kwargs = self.arguments(arrays)
         return self._objective.site_terms(key, params, self.model, self.guide, *args, **kwargs)[0]
 
+    def kept(self, name: Any, make: Callable[[], Any]) -> Any:
+        """What ``make`` gives, made once."""
+        if name not in self.compiled:
+            self.compiled[name] = make()
+        return self.compiled[name]
+
     def jit(self, name: Any, make: Callable[[], Callable]) -> Callable:
         """A compiled function of this problem, made once."""
-        if name not in self.compiled:
-            self.compiled[name] = jax.jit(make(), compiler_options=compiler_options())
-        return self.compiled[name]
+        return self.kept(name, lambda: jax.jit(make(), compiler_options=compiler_options()))
 
     def compile_ahead(
         self, name: Any, make: Callable[[], Callable], *inputs: Any, urgent: bool = False
     ) -> None:
         """Begin to compile, beside what else goes on, for inputs of these shapes."""
-        if name not in self.compiled:
-            self.compiled[name] = Ahead(
-                jax.jit(make(), compiler_options=compiler_options()), inputs, urgent
-            )
+        self.kept(name, lambda: self.ahead(make(), inputs, urgent))
+
+    @staticmethod
+    def ahead(function: Callable, inputs: tuple, urgent: bool = False) -> Ahead:
+        """This function, being compiled for inputs of these shapes."""
+        return Ahead(jax.jit(function, compiler_options=compiler_options()), inputs, urgent)
 
 
 _KEPT: OrderedDict[Any, Problem] = OrderedDict()

@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from threadpoolctl import threadpool_limits
 
@@ -38,6 +37,7 @@ from asvi.fitting.gaussian import (
     rise,
     scaling,
 )
+from asvi.fitting.looking import Computed
 from asvi.fitting.noise_space import NoiseSpace
 from asvi.fitting.plan import Plan
 from asvi.fitting.problem import Problem, problem_for
@@ -48,6 +48,7 @@ __all__ = ["Found", "find_structured", "fit_structured", "structured_run"]
 
 FEW, MANY = 16, 32  # draws of the first climbs, and of later ones, where a look is dear
 NEWTON_STEPS, RISE_STEPS, REFINE_STEPS = 30, 40, 20
+SHORT = 0.05  # step that does not rise any more: the draws have no more to say
 COMPARED, JUDGED, ROUNDS = 128, 1024, 4  # draws, and how often so many are judged at most
 NUMBERS = 8_000_000  # of all draws that are judged at once: large models have fewer
 ROUGH = 0.05  # nats: error of the ELBO of what is no posterior anyway
@@ -104,7 +105,7 @@ class Found:
 
 
 def find_structured(
-    problem: Problem, arrays: list[Any], key: jax.Array, tolerance: float
+    problem: Problem, arrays: list[Any], key: jax.Array | None, tolerance: float
 ) -> Found | None:
     """The Gaussian nearest to the posterior; None where none is found."""
     space = NoiseSpace(problem)
@@ -116,16 +117,18 @@ def find_structured(
         right=tuple(np.zeros_like(x) for x in hears.right),
         blocks=tuple(np.tril(x) for x in hears.blocks),
     )
-    # Of NumPy: a split of the key would be compiled.
-    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
+    # Of NumPy: a split of the key would be compiled, and so would the making of one.
+    seed = np.zeros(2, np.uint32) if key is None else np.asarray(jax.random.key_data(key)).ravel()
+    rng = np.random.default_rng(seed)
     for double in (True, False):
+        look = None
         try:
             with _precision(double):
                 look = curvature(space, arrays, {}, double)  # compiled while data are checked
         except UNFIT:
             continue
         finally:
-            problem.finish_check(arrays)
+            problem.finish_check(arrays, look.is_fine if look else bool)
         try:
             with _precision(double):
                 return _search(look, hears, rng, tolerance)
@@ -153,14 +156,16 @@ def _search(
     centred = _centred(look, at, hears)
     if centred is not None:
         begin = np.random.default_rng(1)
-        then = rise(centred, at, hears, RISE_STEPS, _few(look), begin, sets=1, trail=trail)
+        then = rise(
+            centred, at, hears, RISE_STEPS, _few(look), begin, sets=1, shortest=SHORT, trail=trail
+        )
         if then is not None:
             elbo = float(np.mean(_ratios(centred, then, hears, compared)))
             if elbo > best[2]:
                 best = centred, then, elbo
     look, at, elbo = best
-    draws, again = max(_few(look), min(MANY, draws_of(look.cells.size))), np.random.default_rng(3)
-    further = rise(look, at, hears, RISE_STEPS, draws, again, trail=trail)
+    draws, again = _many(look), np.random.default_rng(3)
+    further = rise(look, at, hears, RISE_STEPS, draws, again, shortest=SHORT, trail=trail)
     if further is not None:
         steps = REFINE_STEPS * (2 if look.cost < CHEAP else 1)
         # On, and then a mean over what is left.
@@ -193,7 +198,14 @@ def _compared(size: int) -> np.ndarray:
 
 def _few(look: Curvature) -> int:
     """Draws of the first climbs."""
-    return draws_of(look.cells.size) if look.cost < CHEAP else FEW
+    # NumPy computes with all that it has room for in one go.
+    return look.look.most if isinstance(look.look, Computed) else FEW
+
+
+def _many(look: Curvature) -> int:
+    """Draws of the last climb."""
+    all_of = draws_of(look.cells.size)
+    return all_of if look.cost < CHEAP else max(_few(look), min(MANY, all_of))
 
 
 def _nearest(look: Curvature, hears: Arrow, trail: list[float]) -> Any:
@@ -206,12 +218,13 @@ def _nearest(look: Curvature, hears: Arrow, trail: list[float]) -> Any:
     held = scaling(look, cells) if cells.groups else np.zeros(size, bool)
     modes = [m for x in starts if (m := newton(look, x, held, NEWTON_STEPS)) is not None]
     begins = [(m.mean, m.precision) for m in sorted(modes, key=lambda mode: -mode.elbo)[:1]]
-    begins += [(np.zeros(size), narrow * Arrow.identity(cells)) for narrow in NARROW]
+    if not (begins and cells.groups):
+        begins += [(np.zeros(size), narrow * Arrow.identity(cells)) for narrow in NARROW]
     compared = _compared(size)
     ends: list[tuple[float, Any]] = []
     for k, begin in enumerate(begins):
         rng = np.random.default_rng(1)
-        at = rise(look, begin, hears, RISE_STEPS, few, rng, sets=1, trail=trail)
+        at = rise(look, begin, hears, RISE_STEPS, few, rng, sets=1, shortest=SHORT, trail=trail)
         if at is not None:
             ends.append((float(np.mean(_ratios(look, at, hears, compared))), at))
             if k >= len(modes[:1]):
@@ -250,7 +263,7 @@ def fit_structured(
     family: StructuredNormal,
     args: tuple,
     kwargs: dict[str, Any],
-    key: jax.Array,
+    key: jax.Array | None,
     plan: Plan,
     begun: float,
     quick: bool = False,
@@ -291,7 +304,10 @@ def structured_run(problem: Problem, found: Found, begun: float) -> Run:
     values |= {"centring": found.look.centring, "anchor": found.look.anchor}
     for k, (down, block) in enumerate(zip(spread.down, spread.blocks, strict=True)):
         values |= {f"down{k}": down, f"cell{k}": block}
-    params = {f"{guide.prefix}/{n}": jnp.asarray(x, problem.dtype) for n, x in values.items()}
+    # Cast by NumPy, and put in place as they are: nothing to compile.
+    params = jax.device_put(
+        {f"{guide.prefix}/{n}": np.asarray(x, problem.dtype) for n, x in values.items()}
+    )
     return Run(
         elbo=found.elbo,
         elbo_se=found.elbo_se,
