@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from asvi.numpy_rules import MAKERS
@@ -135,7 +136,7 @@ class Tape:
         self._places.append(None)
         place = len(self._places) - 1
         # Keys of random numbers are no numbers; what uses them is not known here.
-        if known and not jax.dtypes.issubdtype(jax.typeof(known[0]).dtype, jax.dtypes.extended):
+        if known and not jnp.issubdtype(jax.typeof(known[0]).dtype, jax.dtypes.extended):
             self._places[place] = np.asarray(*known)
             self._known.add(place)
         return place

@@ -39,9 +39,6 @@ class Seen:
     value: np.ndarray  # (points,)
     slope: np.ndarray  # mean gradient
     hessian: Arrow  # mean Hessian
-    loc: np.ndarray  # (points, numbers): each number's prior location, scale and width
-    scale: np.ndarray
-    width: np.ndarray
 
 
 def draws_of(size: int) -> int:
@@ -76,20 +73,21 @@ class Curvature:
 
         Where cells meet after all it gives None, too.
         """
-        value, slope, columns, *rest = self.look.curved(points, self.centring, self.anchor)
-        if not all(np.isfinite(a).all() for a in (value, slope, columns, *rest)):
+        value, slope, columns = self.look.curved(points, self.centring, self.anchor)
+        if not all(np.isfinite(a).all() for a in (value, slope, columns)):
             return None
         hessian = _assembled(self.cells, columns)
         if self.cells.groups and not _holds(hessian, self.ways[-1], columns[-1]):
             return None
-        return Seen(value, slope, hessian, *rest)
+        return Seen(value, slope, hessian)
 
-    def at(self, points: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Values (points,) and each number's location, scale and width (points, numbers)."""
-        parts = [
-            self.look.plain(some, self.centring, self.anchor) for some in self.look.parts(points)
-        ]
-        return tuple(np.concatenate(xs) for xs in zip(*parts, strict=True))
+    def values(self, points: np.ndarray) -> np.ndarray:
+        """Values at points (points, numbers)."""
+        return self.look.values(points, self.centring, self.anchor)
+
+    def told(self, points: np.ndarray) -> list[np.ndarray]:
+        """Location, scale and width of each number's prior at points, (points, numbers) each."""
+        return self.look.told(points, self.centring, self.anchor)
 
 
 def curvature(

@@ -54,13 +54,13 @@ Where = tuple[np.ndarray, Arrow]  # mean and precision
 
 @dataclass
 class Gaussian:
-    """Mean and precision over the noise, and each number's prior location and scale at the mean."""
+    """Mean and precision over the noise; once told, each number's prior at the mean."""
 
     mean: np.ndarray
     precision: Arrow
-    loc: np.ndarray
-    scale: np.ndarray
     elbo: float
+    loc: Any = None  # (numbers,)
+    scale: Any = None
     loc_sd: np.ndarray | float = 0.0  # how far the prior location moves with the other numbers
 
 
@@ -99,12 +99,20 @@ def _best(look: Curvature, hears: Arrow) -> Gaussian | None:
     if centre is not None and not (ends and cells.groups):
         for narrow in NARROW:
             at = narrow * Arrow.identity(cells)
-            begin = Gaussian(np.zeros(size), at, centre.loc[0], centre.scale[0], -np.inf)
-            end = _climb(look, begin, hears, steps, draws)
+            end = _climb(look, Gaussian(np.zeros(size), at, -np.inf), hears, steps, draws)
             if end is not None:
                 ends.append(end)
                 break
-    return max(ends, key=lambda end: end.elbo) if ends else (begins[0] if modes else None)
+    if ends:
+        return max(ends, key=lambda end: end.elbo)
+    return _told(look, begins[0]) if begins else None
+
+
+def _told(look: Curvature, at: Gaussian, spread: np.ndarray | None = None) -> Gaussian:
+    """The Gaussian with the priors at its mean; ``spread`` are draws of it."""
+    loc, scale, _ = look.told(at.mean[None])
+    moves = 0.0 if spread is None else np.std(look.told(spread)[0], axis=0)
+    return replace(at, loc=loc[0], scale=scale[0], loc_sd=moves)
 
 
 def scaling(look: Curvature, cells: Cells) -> np.ndarray:
@@ -118,7 +126,7 @@ def scaling(look: Curvature, cells: Cells) -> np.ndarray:
     for some in np.array_split(cells.core, calls):
         points = np.zeros((1 + len(some), cells.size))
         points[1 + np.arange(len(some)), some] = 1e-3
-        width = look.at(points)[-1]
+        width = look.told(points)[-1]
         held[some] = (np.abs(width[1:] / width[0] - 1) > 1e-6).any(1)
     return held
 
@@ -153,7 +161,7 @@ def newton(
                 break
     evidence = float(known.value[0]) - 0.5 * (curve.log_det() - len(x) * np.log(2 * np.pi))
     precision = curve.arrow() if isinstance(curve, Eigen) else curve
-    return Gaussian(x, precision, known.loc[0], known.scale[0], evidence)
+    return Gaussian(x, precision, evidence)
 
 
 def _uphill(curve: Arrow, damping: float = 0.0) -> Arrow | Eigen:
@@ -196,14 +204,16 @@ def rise(
     draws: int,
     rng: np.random.Generator,
     sets: int = SETS,
+    settled: float = SETTLED,
     shortest: float = SHORTEST,
+    near: bool = False,
     trail: list[float] | None = None,
 ) -> Where | None:
     """Natural gradients on fixed draws, as far as they rise.
 
-    After a small rise, steps below ``shortest`` are not tried. Where no step rises, or little, it
-    may be the draws: other ones are tried, ``sets`` in all. The ELBO of each step is added to
-    ``trail``.
+    A rise below ``settled`` is small; after it, or where the end is ``near`` from the first, steps
+    below ``shortest`` are not tried. Where no step rises, or little, it may be the draws: other
+    ones are tried, ``sets`` in all. The ELBO of each step is added to ``trail``.
     """
     mean, precision = at
     known, length, small, seen = None, 1.0, 0, 0
@@ -213,19 +223,19 @@ def rise(
             known = average(look, mean, factor(precision, hears), fixed)
             if known is None:
                 return None
-        elbo, slope, hessian, _ = known
+        elbo, slope, hessian = known
         ahead = _moved(mean, precision, slope, hessian, length)
         found = None
         if ahead is not None:
             found = average(look, ahead[0], factor(ahead[1], hears), fixed)
         if ahead is not None and found is not None and found[0] > elbo:
-            small = small + 1 if found[0] - elbo < SETTLED else 0
+            small = small + 1 if found[0] - elbo < settled else 0
             (mean, precision), known, length = ahead, found, min(1.0, 2 * length)
         else:
             length /= 4
         if trail is not None:
             trail.append(known[0])
-        if small == 2 or length < (shortest if small else SHORTEST):
+        if small == 2 or length < (shortest if near or small else SHORTEST):
             known, length, small, seen = None, 1.0, 0, seen + 1
             if seen == sets:
                 break
@@ -255,11 +265,11 @@ def ended(look: Curvature, at: Where, hears: Arrow, draws: int) -> Gaussian | No
     """The Gaussian there, with an ELBO on draws that led nobody: so ends can be compared."""
     mean, precision = at
     held_out = pairs(np.random.default_rng(2), draws, len(mean))
-    end = average(look, mean, factor(precision, hears), held_out)
-    centre = look(mean[None])
-    if end is None or centre is None:
+    spread = factor(precision, hears)
+    end = average(look, mean, spread, held_out)
+    if end is None:
         return None
-    return Gaussian(mean, precision, centre.loc[0], centre.scale[0], end[0], end[3])
+    return _told(look, Gaussian(mean, precision, end[0]), mean + (spread @ held_out.T).T)
 
 
 def pairs(rng: np.random.Generator, draws: int, size: int) -> np.ndarray:
@@ -270,14 +280,14 @@ def pairs(rng: np.random.Generator, draws: int, size: int) -> np.ndarray:
 
 def average(
     look: Curvature, mean: np.ndarray, spread: Arrow, draws: np.ndarray
-) -> tuple[float, np.ndarray, Arrow, np.ndarray] | None:
-    """ELBO, gradient and negative Hessian, averaged over the Gaussian; spread of the locations."""
+) -> tuple[float, np.ndarray, Arrow] | None:
+    """ELBO, gradient and negative Hessian, averaged over the Gaussian."""
     found = look(mean + (spread @ draws.T).T)
     if found is None:
         return None
     entropy = np.sum(np.log(spread.diagonal())) + 0.5 * len(mean) * np.log(2 * np.pi)
     elbo = entropy + np.mean(found.value + 0.5 * np.sum(draws**2, -1))
-    return float(elbo), found.slope, -found.hessian, np.std(found.loc, axis=0)
+    return float(elbo), found.slope, -found.hessian
 
 
 def _moved(

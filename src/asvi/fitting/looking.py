@@ -61,24 +61,29 @@ class Computed(_Look):
         self.run: InNumpy = self.kept("slopes", program)
 
     def curved(self, points: np.ndarray, *centring: np.ndarray) -> Found:
-        """Values, mean slope, mean columns, and what is told of each number."""
-        parts = [self._curved(some, centring) for some in self.parts(points)]
-        value, slope, columns, *told = (
-            xs[0] if len(xs) == 1 else np.concatenate(xs) for xs in zip(*parts, strict=True)
+        """Values (points,), mean slope (numbers,) and mean columns (ways, numbers)."""
+        values, slope, columns = [], 0.0, 0.0
+        for some in self.parts(points):
+            inputs = (self._rows(some), *centring, *self.data)
+            (value, slopes), (_, moved) = self.run.along(inputs, (self.ways[:, None],))
+            values.append(value[0, : len(some)])
+            slope = slope + np.sum(slopes[0, : len(some)], 0)
+            columns = columns + np.sum(moved[:, : len(some)], 1)
+        return [np.concatenate(values), slope / len(points), columns / len(points)]
+
+    def values(self, points: np.ndarray, *centring: np.ndarray) -> np.ndarray:
+        """Values (points,)."""
+        return np.concatenate(
+            [
+                self.run(self._rows(some), *centring, *self.data)[0][0, : len(some)]
+                for some in self.parts(points)
+            ]
         )
-        return [value, slope.mean(0), columns.mean(0), *told]
 
-    def _curved(self, points: np.ndarray, centring: Any) -> Found:
-        inputs = (self._rows(points), *centring, *self.data)
-        (value, slope, *told), (_, columns, *_) = self.run.along(inputs, (self.ways[:, None],))
-        count = len(points)
-        columns = np.swapaxes(columns, 0, 1)[:count]
-        return [value[0, :count], slope[0, :count], columns, *(x[0, :count] for x in told)]
-
-    def plain(self, points: np.ndarray, *centring: np.ndarray) -> Found:
-        """Values, and what is told of each number."""
-        value, _, *told = self.run(self._rows(points), *centring, *self.data)
-        return [x[0, : len(points)] for x in (value, *told)]
+    def told(self, points: np.ndarray, *centring: np.ndarray) -> Found:
+        """Location, scale and width of each number's prior (points, numbers)."""
+        found = [self.recorded.run(x, *centring, *self.data)[1] for x in points]
+        return [np.stack([one[name] for one in found]) for name in TOLD]
 
     def _rows(self, points: np.ndarray) -> np.ndarray:
         # One point is as good as many of the same, and one way as good as all.
@@ -93,97 +98,90 @@ class Compiled(_Look):
 
     def __post_init__(self) -> None:
         points, blank = np.zeros((self.most, self.recorded.size)), np.zeros(self.recorded.size)
-        inputs = points, 1, 1, self.ways, blank, blank, *self.data
+        inputs = points, 1, self.ways, blank, blank, *self.data
         make = partial(_one_by_one, self.recorded, self.at_once)
         self.run = self.kept("curvature", lambda: self.problem.ahead(make(), inputs, urgent=True))
-        values = partial(InNumpy, _values(self.recorded), points, blank, blank, *self.data)
+        told = _told(self.recorded)
+        self.run_told = self.kept("told", lambda: self._plain(told, points, blank, blank))
+
+    def _plain(self, function: Callable, *inputs: Any) -> Callable:
         try:
-            self.values: Any = self.kept("values", values)
-        except NotImplementedError:
-            self.values = None  # an operation that only the compiler knows
+            return InNumpy(function, *inputs, *self.data)
+        except NotImplementedError:  # an operation that only the compiler knows
+            return jax.jit(function)
 
     def curved(self, points: np.ndarray, *centring: np.ndarray) -> Found:
-        return self._look(points, 1, centring)
-
-    def plain(self, points: np.ndarray, *centring: np.ndarray) -> Found:
-        if self.values is None:
-            value, _slope, _columns, *told = self._look(points, 0, centring)
-            return [value, *told]
-        rows = points if len(points) == 1 else self.padded(points)
-        found = self.values(rows, *centring, *self.data)
-        return [np.asarray(x[: len(points)], float) for x in found]
-
-    def _look(self, points: np.ndarray, curved: int, centring: Any) -> Found:
+        """Values (points,), mean slope (numbers,) and mean columns (ways, numbers)."""
         count = len(points)
-        found = self.run(self.padded(points), count, curved, self.ways, *centring, *self.data)
-        value, slope, columns, *told = (np.asarray(x, float) for x in found)
-        return [value[:count], slope, columns, *(x[:count] for x in told)]
+        found = self.run(self.padded(points), count, self.ways, *centring, *self.data)
+        value, slope, columns = (np.asarray(x, float) for x in found)
+        return [value[:count], slope, columns]
+
+    def values(self, points: np.ndarray, *centring: np.ndarray) -> np.ndarray:
+        """Values (points,)."""
+        return self._told(points, centring)[0]
+
+    def told(self, points: np.ndarray, *centring: np.ndarray) -> Found:
+        """Location, scale and width of each number's prior (points, numbers)."""
+        return self._told(points, centring)[1:]
+
+    def _told(self, points: np.ndarray, centring: Any) -> Found:
+        parts = [
+            [x[: len(some)] for x in self.run_told(self.padded(some), *centring, *self.data)]
+            for some in self.parts(points)
+        ]
+        return [np.concatenate(xs).astype(float) for xs in zip(*parts, strict=True)]
 
 
 # ----------------------------------------------------------- programs of points, ..., data
 
 
-def _values(recorded: Recorded) -> Callable:
+def _told(recorded: Recorded) -> Callable:
     """Log density, location, scale and width at each of the points (points, numbers)."""
-
-    def look(points, *rest):
-        density, told = jax.vmap(lambda vector: recorded.density(vector, *rest))(points)
-        return density, *(told[name] for name in TOLD)
-
-    return look
+    return lambda points, *rest: jax.vmap(lambda x: recorded.all_told(x, *rest))(points)
 
 
 def _slopes(recorded: Recorded) -> Callable:
-    """Density, slope, location, scale and width at points (ways, points, numbers)."""
+    """Density and slope at points (ways, points, numbers)."""
 
     def look(points, *rest):
         def total(points):
-            one = jax.vmap(jax.vmap(lambda vector: recorded.density(vector, *rest)))
-            density, told = one(points)
-            return jnp.sum(density), (density, *(told[name] for name in TOLD))
+            density = jax.vmap(jax.vmap(lambda vector: recorded.density(vector, *rest)))(points)
+            return jnp.sum(density), density
 
-        slope, (density, *told) = jax.grad(total, has_aux=True)(points)
-        return density, slope, *told
+        slope, density = jax.grad(total, has_aux=True)(points)
+        return density, slope
 
     return look
 
 
 def _one_by_one(recorded: Recorded, at_once: int) -> Callable:
-    """Values, mean slope, mean columns, location, scale and width.
+    """Values, mean slope and mean columns.
 
-    One program serves any number of points, in a loop whose length is an input, ``count``; where
-    ``curved`` is 0 there are no columns.
+    One program serves any number of points, in a loop whose length is an input, ``count``.
     """
 
-    def look(points, count, curved, ways, *rest):
+    def look(points, count, ways, *rest):
         def slope_of(vector):
-            def density(vector):
-                value, told = recorded.density(vector, *rest)
-                return value, (value, told)
+            value, slope = jax.value_and_grad(lambda x: recorded.density(x, *rest))(vector)
+            return slope, (value, slope)
 
-            slope, seen = jax.grad(density, has_aux=True)(vector)
-            return slope, (slope, *seen)
+        def curve_at(vector):
+            if at_once < len(ways):
+                _, curve, seen = jax.linearize(slope_of, vector, has_aux=True)
+                return jax.lax.map(curve, ways, batch_size=at_once), seen
+            # Less to trace and to compile.
+            return jax.vmap(
+                lambda way: jax.jvp(slope_of, (vector,), (way,), has_aux=True)[1:],
+                out_axes=(0, None),
+            )(ways)
 
         def one(i, found):
-            _, curve, (slope, seen, told) = jax.linearize(slope_of, points[i], has_aux=True)
-            value, slopes, hessians, *others = found
+            columns, (value, slope) = curve_at(points[i])
+            values, slopes, hessians = found
+            return values.at[i].set(value), slopes + slope / count, hessians + columns / count
 
-            def add(_, hessians):
-                if at_once == len(ways):
-                    columns = jax.vmap(curve)(ways)
-                else:
-                    columns = jax.lax.map(curve, ways, batch_size=at_once)
-                return hessians + columns / count
-
-            return (
-                value.at[i].set(seen),
-                slopes + slope / count,
-                jax.lax.fori_loop(0, curved, add, hessians),  # once, or not at all
-                *(x.at[i].set(told[name]) for name, x in zip(TOLD, others, strict=True)),
-            )
-
-        rows, vector = jnp.zeros_like(points), jnp.zeros_like(points[0])
-        begin = (rows[:, 0], vector, jnp.zeros(ways.shape, points.dtype), *[rows] * len(TOLD))
+        begin = points[:, 0] * 0, points[0] * 0, jnp.zeros(ways.shape, points.dtype)
         return jax.lax.fori_loop(0, count, one, begin)
 
     return look

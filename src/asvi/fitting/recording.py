@@ -6,12 +6,14 @@ once: values, slopes, curvature and the check of the data are all had from what 
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
+from jax.interpreters import partial_eval
 from numpyro.distributions import Unit
 
 from asvi.errors import SiteError
@@ -21,7 +23,7 @@ from asvi.input_check import judge
 
 __all__ = ["TOLD", "Recorded"]
 
-TOLD = ("loc", "scale", "width")
+TOLD = ("loc", "scale", "width")  # of each number's prior, at the others' values
 
 
 class Recorded:
@@ -44,6 +46,11 @@ class Recorded:
         self._closed, shape = space.problem.traced(given, lambda: trace(*inputs))
         self._tree = jax.tree.structure(shape)
         self._run = jaxpr_as_fun(self._closed)
+        # Derivatives are those of the density: the rest would be traced for nothing.
+        jaxpr = self._closed.jaxpr
+        wanted = [k == 0 for k in range(len(jaxpr.outvars))]
+        alone, _ = partial_eval.dce_jaxpr(jaxpr, wanted, instantiate=True)
+        self._density = jaxpr_as_fun(self._closed.replace(jaxpr=alone))
 
     def _met(self, trace: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
         """Distribution and value of every site whose numbers can be given out."""
@@ -59,12 +66,25 @@ class Recorded:
                 found[name] = pair
         return found
 
-    def density(self, *inputs: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
+    def density(self, *inputs: Any) -> jax.Array:
+        """Log density."""
+        return self._density(*jax.tree.leaves(inputs))[0]
+
+    def all_told(self, *inputs: Any) -> tuple[jax.Array, ...]:
         """Log density, and each number's location, scale and width."""
         density, told, _ = jax.tree.unflatten(self._tree, self._run(*jax.tree.leaves(inputs)))
-        return density, told
+        return density, *(told[name] for name in TOLD)
 
-    def is_fine(self, arrays: list[Any], params: dict[str, Any]) -> bool:
+    @cached_property
+    def tape(self) -> Tape:
+        """The run by NumPy, at one point."""
+        return Tape(self._closed)
+
+    def run(self, *inputs: Any) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+        """By NumPy: density, what is told of each number, and distribution and value by site."""
+        return jax.tree.unflatten(self._tree, self.tape(jax.tree.leaves(inputs)))
+
+    def is_fine(self, *data: Any) -> bool:
         """Whether nothing is wrong with data and distributions at the prior's centre and a draw.
 
         False also where this cannot be told so.
@@ -73,14 +93,9 @@ class Recorded:
             return False
         blank = np.zeros(self.size)
         try:
-            tape = Tape(self._closed)
-            runs = [
-                jax.tree.unflatten(
-                    self._tree, tape(jax.tree.leaves((at, blank, blank, arrays, params)))
-                )[2]
-                for at in (blank, np.random.default_rng(0).normal(size=self.size))
-            ]
-            judge(*runs, self._about)
+            draw = np.random.default_rng(0).normal(size=self.size)
+            center, drawn = (self.run(at, blank, blank, *data)[2] for at in (blank, draw))
+            judge(center, drawn, self._about)
         except (SiteError, NotImplementedError):
             return False
         return True

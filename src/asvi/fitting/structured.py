@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,6 +31,7 @@ from asvi.fitting.gaussian import (
     NARROW,
     OTHERS,
     SEVERAL,
+    Gaussian,
     newton,
     pairs,
     refine,
@@ -47,8 +48,11 @@ from asvi.fitting.wiring import factor
 __all__ = ["Found", "find_structured", "fit_structured", "structured_run"]
 
 FEW, MANY = 16, 32  # draws of the first climbs, and of later ones, where a look is dear
-NEWTON_STEPS, RISE_STEPS, REFINE_STEPS = 30, 40, 20
+NEWTON_STEPS, RISE_STEPS, REFINE_STEPS = 30, 40, 12
 SHORT = 0.05  # step that does not rise any more: the draws have no more to say
+ROUGHLY: dict[str, Any] = {"sets": 1, "settled": 0.1, "shortest": SHORT}  # a way to a start
+NEARBY: dict[str, Any] = {"shortest": SHORT, "near": True}
+AGREE = 0.1  # nats between two ends of Newton's path that are one mode
 COMPARED, JUDGED, ROUNDS = 128, 1024, 4  # draws, and how often so many are judged at most
 NUMBERS = 8_000_000  # of all draws that are judged at once: large models have fewer
 ROUGH = 0.05  # nats: error of the ELBO of what is no posterior anyway
@@ -126,14 +130,12 @@ def find_structured(
             with _precision(double):
                 look = curvature(space, arrays, {}, double)  # compiled while data are checked
         except UNFIT:
-            continue
-        finally:
-            problem.finish_check(arrays, look.is_fine if look else bool)
-        try:
-            with _precision(double):
+            pass
+        # Whatever became of the look: what is wrong with the data is said first.
+        problem.finish_check(arrays, look.is_fine if look else bool)
+        if look is not None:
+            with suppress(*UNFIT), _precision(double):
                 return _search(look, hears, rng, tolerance)
-        except UNFIT:
-            continue
     return None
 
 
@@ -156,18 +158,18 @@ def _search(
     centred = _centred(look, at, hears)
     if centred is not None:
         begin = np.random.default_rng(1)
-        then = rise(
-            centred, at, hears, RISE_STEPS, _few(look), begin, sets=1, shortest=SHORT, trail=trail
-        )
+        then = rise(centred, at, hears, RISE_STEPS, _few(look), begin, **ROUGHLY, trail=trail)
         if then is not None:
             elbo = float(np.mean(_ratios(centred, then, hears, compared)))
             if elbo > best[2]:
                 best = centred, then, elbo
     look, at, elbo = best
     draws, again = _many(look), np.random.default_rng(3)
-    further = rise(look, at, hears, RISE_STEPS, draws, again, shortest=SHORT, trail=trail)
+    cheap = look.cost < CHEAP
+    sets = 2 if cheap else 1
+    further = rise(look, at, hears, RISE_STEPS, draws, again, sets, **NEARBY, trail=trail)
     if further is not None:
-        steps = REFINE_STEPS * (2 if look.cost < CHEAP else 1)
+        steps = REFINE_STEPS * (2 if cheap else 1)
         # On, and then a mean over what is left.
         lengths = [0.3] * (steps // 2) + [1 / (k + 3) for k in range(steps - steps // 2)]
         further = refine(look, further, hears, lengths, draws, again)
@@ -216,7 +218,15 @@ def _nearest(look: Curvature, hears: Arrow, trail: list[float]) -> Any:
         # Posteriors of dynamics have false modes near the prior's centre.
         starts += list(np.random.default_rng(0).normal(size=(OTHERS, size)))
     held = scaling(look, cells) if cells.groups else np.zeros(size, bool)
-    modes = [m for x in starts if (m := newton(look, x, held, NEWTON_STEPS)) is not None]
+    modes: list[Gaussian] = []
+    for start in starts:
+        mode = newton(look, start, held, NEWTON_STEPS)
+        if mode is None:
+            continue
+        seen_before = any(abs(mode.elbo - other.elbo) < AGREE for other in modes)
+        modes.append(mode)
+        if seen_before:
+            break
     begins = [(m.mean, m.precision) for m in sorted(modes, key=lambda mode: -mode.elbo)[:1]]
     if not (begins and cells.groups):
         begins += [(np.zeros(size), narrow * Arrow.identity(cells)) for narrow in NARROW]
@@ -224,7 +234,7 @@ def _nearest(look: Curvature, hears: Arrow, trail: list[float]) -> Any:
     ends: list[tuple[float, Any]] = []
     for k, begin in enumerate(begins):
         rng = np.random.default_rng(1)
-        at = rise(look, begin, hears, RISE_STEPS, few, rng, sets=1, shortest=SHORT, trail=trail)
+        at = rise(look, begin, hears, RISE_STEPS, few, rng, **ROUGHLY, trail=trail)
         if at is not None:
             ends.append((float(np.mean(_ratios(look, at, hears, compared))), at))
             if k >= len(modes[:1]):
@@ -238,7 +248,7 @@ def _centred(look: Curvature, at: Any, hears: Arrow) -> Curvature | None:
     mean, precision = at
     spread = factor(precision, hears)
     few = pairs(np.random.default_rng(4), FEW, len(mean))
-    _, _, scales, _ = look.at(np.concatenate([mean[None], mean + (spread @ few.T).T]))
+    _, scales, _ = look.told(np.concatenate([mean[None], mean + (spread @ few.T).T]))
     follows = np.std(np.log(scales), axis=0) > 1e-6
     if not follows.any():
         return None
@@ -253,7 +263,7 @@ def _centred(look: Curvature, at: Any, hears: Arrow) -> Curvature | None:
 def _ratios(look: Curvature, at: Any, hears: Arrow, noise: np.ndarray) -> np.ndarray:
     """Log ratios of the model's density to the Gaussian's, at draws made of ``noise``."""
     spread = factor(at[1], hears)
-    values = look.at(at[0] + (spread @ noise.T).T)[0]
+    values = look.values(at[0] + (spread @ noise.T).T)
     volume = np.sum(np.log(spread.diagonal())) + 0.5 * len(at[0]) * np.log(2 * np.pi)
     return values + 0.5 * np.sum(noise**2, -1) + volume
 
