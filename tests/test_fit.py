@@ -108,7 +108,23 @@ def compiled():
     return COMPILED
 
 
-@pytest.mark.parametrize("family", [None, asvi.families.ConvexUpdate()])
+def test_the_first_look_at_a_small_model_compiles_nothing(compiled):
+    _KEPT.clear()
+    runs = []
+
+    def model(y):
+        runs.append(y)
+        normal_model(y)
+
+    for shift in (0.0, 1.0):
+        found = asvi.fit(model, Y + shift, progress=False)
+        assert compiled == ["listening"]
+        assert abs(found.elbo - exact_normal(Y.astype(float) + shift)[2]) < 0.01
+        runs.append("fitted")
+    assert runs[-2:] == ["fitted", "fitted"]  # nor is the model looked at again
+
+
+@pytest.mark.parametrize("family", [asvi.families.Coupled(), asvi.families.ConvexUpdate()])
 def test_new_data_of_the_same_shape_compile_nothing(family, compiled):
     _KEPT.clear()
     asvi.fit(normal_model, Y, **{**QUICK, "family": family})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 
 import jax
@@ -19,6 +20,10 @@ import asvi
 from asvi.errors import FamilyError, SiteError
 from asvi.families import Coupled, StructuredNormal
 from asvi.fitting.arrow import Arrow
+from asvi.fitting.curvature import curvature
+from asvi.fitting.looking import Compiled, Computed
+from asvi.fitting.noise_space import NoiseSpace
+from asvi.fitting.problem import problem_for
 from asvi.fitting.run import Run
 from asvi.objective import log_density, trace_of
 from benchmarks import large
@@ -302,3 +307,44 @@ def test_a_latent_site_under_a_mask_is_left_to_others():
 
     with pytest.raises(FamilyError, match="no Gaussian"):
         asvi.fit(model, np.float32(1.0), family=StructuredNormal(), progress=False)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_numpy_and_the_compiler_see_the_same(name, monkeypatch):
+    model, y = MODELS[name]
+    problem, arrays = problem_for(model, StructuredNormal(), (y,), {})
+    space, rng = NoiseSpace(problem), np.random.default_rng(0)
+    points = 0.3 * rng.normal(size=(5, space.size))
+    centring, anchor = rng.uniform(size=space.size), 0.1 * rng.normal(size=space.size)
+    seen = []
+    with jax.enable_x64(True):
+        for small in (1e9, 0):
+            monkeypatch.setattr("asvi.fitting.curvature.SMALL", small)
+            look = curvature(space, arrays, {}, True)
+            look = replace(look, centring=centring, anchor=anchor)
+            at = look(points)
+            seen.append((look.look, at.value, at.slope, at.hessian.dense(), look.told(points)))
+            np.testing.assert_allclose(look.values(points), at.value, rtol=1e-10)
+            assert look.is_fine()
+    # Loops over steps are left to the compiler.
+    assert isinstance(seen[0][0], Compiled if name == "walk" else Computed)
+    assert isinstance(seen[1][0], Compiled)
+    for ours, theirs in zip(seen[0][1:4], seen[1][1:4], strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(seen[0][4], seen[1][4], rtol=1e-10)
+
+
+def test_an_operation_that_numpy_does_not_know_is_left_to_the_compiler():
+    def model(y):
+        x = numpyro.sample("x", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        numpyro.sample("y", dist.Normal(jnp.sort(x), 1.0).to_event(1), obs=y)
+
+    result = asvi.fit(model, Y[:3], family=StructuredNormal(), progress=False)
+    assert np.isfinite(result.elbo)
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast")
+@pytest.mark.parametrize("bad", [1e39, -1e300])
+def test_numbers_too_large_for_single_precision_are_named(bad):
+    with pytest.raises(SiteError, match="site 'y'"):
+        asvi.fit(groups, np.array([1.0, bad, 2.0, 3.0]), family=StructuredNormal(), progress=False)

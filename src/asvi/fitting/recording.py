@@ -34,6 +34,7 @@ class Recorded:
     ):
         """``arrays`` are the data that were ``given``, in the precision of the run."""
         self.size, self.dtype = space.size, jnp.result_type(float)
+        self._usual = space.problem.dtype  # of what the model is used with later on
         self._about: dict[str, dict[str, Any]] = {}
 
         def run(vector, centring, anchor, arrays, params):
@@ -91,6 +92,8 @@ class Recorded:
         """
         if not all(about["is_whole"] for about in self._about.values()):
             return False
+        if not all(_fits(x, self._usual) for x in jax.tree.leaves(data)):
+            return False
         blank = np.zeros(self.size)
         try:
             draw = np.random.default_rng(0).normal(size=self.size)
@@ -99,6 +102,14 @@ class Recorded:
         except (SiteError, NotImplementedError):
             return False
         return True
+
+
+def _fits(x: np.ndarray, dtype: Any) -> bool:
+    """Whether no number of the data is too large for this type."""
+    if not np.issubdtype(x.dtype, np.floating):
+        return True
+    with np.errstate(over="ignore"):
+        return bool(np.all(np.isfinite(x) == np.isfinite(x.astype(dtype))))
 
 
 def _is_array(x: Any) -> bool:

@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 import scipy.special as special
 
-__all__ = ["tangent_rule"]
+from asvi.in_numpy.indexing import gather
+
+__all__ = ["filled", "tangent_rule"]
 
 _ROOT = np.sqrt(np.pi)
 
@@ -53,18 +55,18 @@ _SLOPES: dict[str, Callable] = {
 _LINEAR: dict[str, Any] = {
     **dict.fromkeys(
         ("broadcast_in_dim", "convert_element_type", "copy", "copy_p", "cumsum", "dynamic_slice",
-         "gather", "neg", "reduce_sum", "reshape", "rev", "slice", "split", "squeeze", "transpose",
+         "neg", "reduce_sum", "reshape", "rev", "slice", "split", "squeeze", "transpose",
          "unstack"), (0,)
     ),
     **dict.fromkeys(("dynamic_update_slice", "pad"), (0, 1)),
     **dict.fromkeys(("concatenate", "optimization_barrier", "stack"), ...),
-    "scatter-add": (0, 2),
+    **dict.fromkeys(("scatter", "scatter-add"), (0, 2)),
 }  # fmt: skip
 
 #: Operations whose outputs do not move.
 _STILL = {
     "and", "argmax", "argmin", "ceil", "eq", "floor", "ge", "gt", "iota", "is_finite", "le", "lt",
-    "ne", "not", "or", "round", "sign", "xor",
+    "ne", "not", "or", "round", "sign", "stop_gradient", "xor",
 }  # fmt: skip
 
 
@@ -82,14 +84,15 @@ def tangent_rule(eqn: Any, do: Callable) -> Callable | None:
     if name in _LINEAR:
         places = range(len(eqn.invars)) if _LINEAR[name] is ... else _LINEAR[name]
         return lambda xs, ds, y: do(
-            *[_filled(d, x) if k in places else x for k, (x, d) in enumerate(zip(xs, ds))]
+            *[filled(d, x) if k in places else x for k, (x, d) in enumerate(zip(xs, ds))]
         )
     if name in _RULES:
         return _RULES[name](eqn, do)
     raise NotImplementedError(f"NumPy does not differentiate {name!r}")
 
 
-def _filled(tangent: Any, x: Any) -> Any:
+def filled(tangent: Any, x: Any) -> Any:
+    """The tangent of x, zeros in place of None."""
     return np.zeros((1,) * np.ndim(x), np.result_type(x)) if tangent is None else tangent
 
 
@@ -166,7 +169,12 @@ def _clamp(eqn: Any, do: Callable) -> Callable:
 
 
 def _select(eqn: Any, do: Callable) -> Callable:
-    return lambda xs, ds, y: do(xs[0], *[_filled(d, x) for x, d in zip(xs[1:], ds[1:])])
+    return lambda xs, ds, y: do(xs[0], *[filled(d, x) for x, d in zip(xs[1:], ds[1:])])
+
+
+def _gathered(eqn: Any, do: Callable) -> Callable:
+    moved = gather(eqn, blank=0.0)  # what is filled in does not move
+    return lambda xs, ds, y: moved(ds[0], xs[1])
 
 
 def _extreme(eqn: Any, do: Callable) -> Callable:
@@ -182,7 +190,8 @@ def _extreme(eqn: Any, do: Callable) -> Callable:
 
 _RULES: dict[str, Callable] = {
     **dict.fromkeys(("add", "add_any"), lambda eqn, do: lambda xs, ds, y: _sum(*ds)),
-    "clamp": _clamp, "div": _quotient, "dot_general": _bilinear, "integer_pow": _integer_power,
-    "max": _greater, "min": _greater, "mul": _bilinear, "pow": _power, "reduce_max": _extreme,
-    "reduce_min": _extreme, "select_n": _select, "sub": _difference,
+    "clamp": _clamp, "div": _quotient, "dot_general": _bilinear, "gather": _gathered,
+    "integer_pow": _integer_power, "max": _greater, "min": _greater, "mul": _bilinear,
+    "pow": _power, "reduce_max": _extreme, "reduce_min": _extreme, "select_n": _select,
+    "sub": _difference,
 }  # fmt: skip

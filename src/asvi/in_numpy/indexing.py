@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["gather", "scatter_add"]
+__all__ = ["gather", "scatter", "scatter_add"]
 
 
-def gather(eqn: Any) -> Callable:
-    """Windows read from an array."""
+def gather(eqn: Any, blank: Any = None) -> Callable:
+    """Windows read from an array; ``blank`` is in place of those that are not inside."""
     p, (full, places) = eqn.params, [v.aval.shape for v in eqn.invars]
     numbers = p["dimension_numbers"]
     windows = _Windows(
@@ -29,7 +29,7 @@ def gather(eqn: Any) -> Callable:
         numbers.start_index_map,
         p["slice_sizes"],
     )
-    filled, blank = _drops(p["mode"]), p["fill_value"]
+    filled, blank = _drops(p["mode"]), p["fill_value"] if blank is None else blank
 
     def apply(x: Any, indices: Any) -> Any:
         x, indices = windows.lengthened(x), np.broadcast_to(indices, places)
@@ -51,6 +51,15 @@ def gather(eqn: Any) -> Callable:
 
 def scatter_add(eqn: Any) -> Callable:
     """Windows added to an array."""
+    return _scatter(eqn, adding=True)
+
+
+def scatter(eqn: Any) -> Callable:
+    """Windows written over those of an array."""
+    return _scatter(eqn, adding=False)
+
+
+def _scatter(eqn: Any, adding: bool) -> Callable:
     p, (full, places, updates) = eqn.params, [v.aval.shape for v in eqn.invars]
     numbers = p["dimension_numbers"]
     hidden = (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
@@ -79,7 +88,9 @@ def scatter_add(eqn: Any) -> Callable:
             new = np.moveaxis(new, windows.at, -1)
             if dropped and not inside.all():
                 where, new = where[inside], new[..., inside]
-            if len(where):
+            if not adding:
+                np.moveaxis(found, windows.axis, -1)[..., where] = new
+            elif len(where):
                 order = np.argsort(where, kind="stable")
                 groups, begins = np.unique(where[order], return_index=True)
                 sums = np.add.reduceat(new[..., order], begins, axis=-1)
@@ -87,8 +98,11 @@ def scatter_add(eqn: Any) -> Callable:
             return found
         where, inside = windows(indices, shape)
         if dropped and not inside.all():
-            new = np.where(inside, new, np.zeros((), new.dtype))
-        np.add.at(found, where, new)
+            new = np.where(inside, new, np.zeros((), new.dtype) if adding else found[where])
+        if adding:
+            np.add.at(found, where, new)
+        else:
+            found[where] = new
         return found
 
     return apply

@@ -1,0 +1,186 @@
+"""Takes an operation that moves entries; gives the function of NumPy arrays that does the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from asvi.in_numpy.indexing import gather, scatter, scatter_add
+from asvi.in_numpy.shapes import Shape, lengthened, shape_in, shape_out
+
+__all__ = ["OF_PLACES"]
+
+
+def _moved_axes(rank: int, kept: Any, places: Any) -> Callable:
+    """Reshapes so that axes ``kept`` are at ``places`` among ``rank``, the others of length 1."""
+    shapes: dict[Shape, Shape] = {}  # few are met, and often
+
+    def apply(x: Any, *_sizes: Any) -> Any:
+        x = np.asarray(x)
+        shape = shapes.get(x.shape)
+        if shape is None:
+            lengths = dict(zip(places, (x.shape[a] for a in kept), strict=True))
+            shape = shapes[x.shape] = tuple(lengths.get(a, 1) for a in range(rank))
+        return x.reshape(shape)
+
+    return apply
+
+
+def _broadcast(eqn: Any) -> Callable:
+    kept = range(len(shape_in(eqn)))
+    return _moved_axes(len(eqn.params["shape"]), kept, eqn.params["broadcast_dimensions"])
+
+
+def _reshape(eqn: Any) -> Callable:
+    before, after = shape_in(eqn), shape_out(eqn)
+    kept = [a for a, length in enumerate(before) if length != 1]
+    if [before[a] for a in kept] != [length for length in after if length != 1]:
+        return lambda x, *_sizes: lengthened(x, before).reshape(after)
+    places = [a for a, length in enumerate(after) if length != 1]
+    return _moved_axes(len(after), kept, places)  # axes of length 1 come and go
+
+
+def _transpose(eqn: Any) -> Callable:
+    return lambda x: np.transpose(x, eqn.params["permutation"])
+
+
+def _slice(eqn: Any) -> Callable:
+    p, full = eqn.params, shape_in(eqn)
+    strides = p["strides"] or [1] * len(full)
+    parts = list(map(slice, p["start_indices"], p["limit_indices"], strides))
+    if any(part.start >= part.stop for part in parts):
+        return lambda x: lengthened(x, full)[tuple(parts)]
+    whole = slice(None)
+
+    cuts: dict[Shape, Any] = {}
+
+    def apply(x: np.ndarray) -> np.ndarray:
+        cut = cuts.get(x.shape)
+        if cut is None:
+            cut = tuple(whole if n == 1 else part for n, part in zip(x.shape, parts, strict=True))
+            cuts[x.shape] = cut
+        return x[cut]
+
+    return apply
+
+
+def _pad(eqn: Any) -> Callable:
+    before, after, config = shape_in(eqn), shape_out(eqn), eqn.params["padding_config"]
+    padded = [a for a, c in enumerate(config) if tuple(c) != (0, 0, 0)]
+    into, taken = [slice(None)] * len(before), [slice(None)] * len(before)
+    for a in padded:
+        low, _high, inner = config[a]
+        at = low + (inner + 1) * np.arange(before[a])
+        inside = np.flatnonzero((at >= 0) & (at < after[a]))
+        first, last = (inside[0], inside[-1]) if len(inside) else (0, -1)
+        taken[a] = slice(first, last + 1)
+        begin = max(0, low + (inner + 1) * first)
+        into[a] = slice(begin, begin + (inner + 1) * (last - first) + 1, inner + 1)
+
+    into, taken = tuple(into), tuple(taken)
+
+    def apply(x: Any, filling: Any) -> Any:
+        x = lengthened(x, before, padded)
+        shape = [after[a] if a in padded else n for a, n in enumerate(x.shape)]
+        found = np.empty(shape, x.dtype)
+        found[...] = filling
+        found[into] = x[taken]
+        return found
+
+    return apply
+
+
+def _concatenate(eqn: Any) -> Callable:
+    axis, lengths = (
+        eqn.params["dimension"],
+        [v.aval.shape[eqn.params["dimension"]] for v in eqn.invars],
+    )
+    ends = np.cumsum(lengths)
+    whole = (slice(None),) * axis
+    parts = [(*whole, slice(e - n, e)) for e, n in zip(ends, lengths)]
+
+    def apply(*xs: Any) -> Any:
+        shape = [max(sizes) for sizes in zip(*[x.shape for x in xs])]
+        shape[axis] = ends[-1]
+        found = np.empty(shape, xs[0].dtype)
+        for part, x in zip(parts, xs):
+            found[part] = x
+        return found
+
+    return apply
+
+
+def _iota(eqn: Any) -> Callable:
+    shape, axis = eqn.params["shape"], eqn.params["dimension"]
+    found = np.arange(shape[axis], dtype=eqn.params["dtype"])
+    found = found.reshape([-1 if a == axis else 1 for a in range(len(shape))])
+    return lambda *_sizes: found
+
+
+def _reverse(eqn: Any) -> Callable:
+    return lambda x: np.flip(x, eqn.params["dimensions"])
+
+
+def _squeeze(eqn: Any) -> Callable:
+    return lambda x: np.squeeze(x, tuple(eqn.params["dimensions"]))
+
+
+def _stack(eqn: Any) -> Callable:
+    return lambda *xs: np.stack(np.broadcast_arrays(*xs), eqn.params["axis"])
+
+
+def _unstack(eqn: Any) -> Callable:
+    axis, full = eqn.params["axis"], shape_in(eqn)
+    return lambda x: tuple(np.moveaxis(lengthened(x, full, [axis]), axis, 0))
+
+
+def _split(eqn: Any) -> Callable:
+    axis, full = eqn.params["axis"], shape_in(eqn)
+    cuts = np.cumsum(eqn.params["sizes"])[:-1]
+    return lambda x: tuple(np.split(lengthened(x, full, [axis]), cuts, axis))
+
+
+def _dynamic_slice(eqn: Any) -> Callable:
+    full, sizes = shape_in(eqn), eqn.params["slice_sizes"]
+
+    def apply(x: Any, *starts: Any) -> Any:
+        begins = [int(np.clip(s, 0, n - k)) for s, n, k in zip(starts, full, sizes)]
+        return lengthened(x, full)[tuple(slice(b, b + k) for b, k in zip(begins, sizes))]
+
+    return apply
+
+
+def _dynamic_update_slice(eqn: Any) -> Callable:
+    full, sizes = shape_in(eqn), shape_in(eqn, 1)
+
+    def apply(x: Any, new: Any, *starts: Any) -> Any:
+        begins = [int(np.clip(s, 0, n - k)) for s, n, k in zip(starts, full, sizes)]
+        found = np.array(lengthened(x, full))
+        found[tuple(slice(b, b + k) for b, k in zip(begins, sizes))] = new
+        return found
+
+    return apply
+
+
+OF_PLACES: dict[str, Callable[[Any], Callable]] = {
+    "broadcast_in_dim": _broadcast,
+    "concatenate": _concatenate,
+    "dynamic_slice": _dynamic_slice,
+    "dynamic_update_slice": _dynamic_update_slice,
+    "gather": gather,
+    "iota": _iota,
+    "optimization_barrier": lambda eqn: lambda *xs: xs,
+    "pad": _pad,
+    "reshape": _reshape,
+    "rev": _reverse,
+    "scatter": scatter,
+    "scatter-add": scatter_add,
+    "slice": _slice,
+    "split": _split,
+    "squeeze": _squeeze,
+    "stack": _stack,
+    "transpose": _transpose,
+    "unstack": _unstack,
+}

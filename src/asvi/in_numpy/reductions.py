@@ -1,0 +1,128 @@
+"""Takes a sum, a product of matrices or the like; gives the function of NumPy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from asvi.in_numpy.shapes import Shape, lengthened, shape_in
+
+__all__ = ["OF_AXES"]
+
+
+def _reduce(ufunc: Any, eqn: Any) -> Callable:
+    full, axes = shape_in(eqn), tuple(eqn.params["axes"])
+
+    counts: dict[Shape, int] = {}
+
+    def apply(x: Any) -> Any:
+        times = counts.get(x.shape)
+        if times is None:
+            times = counts[x.shape] = prod(full[a] for a in axes if x.shape[a] == 1)
+        found = ufunc.reduce(x, axis=axes, dtype=x.dtype)
+        if times == 1 or ufunc not in (np.add, np.multiply):
+            return found
+        return found * x.dtype.type(times) if ufunc is np.add else found**times
+
+    return apply
+
+
+def _cumulate(ufunc: Any, eqn: Any) -> Callable:
+    full, axis, reverse = shape_in(eqn), eqn.params["axis"], eqn.params["reverse"]
+
+    def apply(x: Any) -> Any:
+        x = lengthened(x, full, [axis])
+        if reverse:
+            return np.flip(ufunc.accumulate(np.flip(x, axis), axis=axis), axis)
+        return ufunc.accumulate(x, axis=axis)
+
+    return apply
+
+
+def _argument(find: Callable, eqn: Any) -> Callable:
+    full, (axis,), dtype = shape_in(eqn), eqn.params["axes"], eqn.params["index_dtype"]
+    return lambda x: find(lengthened(x, full), axis).astype(dtype)
+
+
+def _dot(eqn: Any) -> Callable:
+    (lc, rc), (lb, rb) = eqn.params["dimension_numbers"]
+    left, right = shape_in(eqn), shape_in(eqn, 1)
+    lf = [a for a in range(len(left)) if a not in (*lc, *lb)]
+    rf = [a for a in range(len(right)) if a not in (*rc, *rb)]
+    inner = prod(left[a] for a in lc)
+
+    def apply(x: Any, y: Any) -> Any:
+        x, y = lengthened(x, left, lc), lengthened(y, right, rc)
+        free, others = [x.shape[a] for a in lf], [y.shape[a] for a in rf]
+        x = np.transpose(x, (*lb, *lf, *lc))
+        y = np.transpose(y, (*rb, *rc, *rf))
+        x = x.reshape(*x.shape[: len(lb)], prod(free), inner)
+        y = y.reshape(*y.shape[: len(rb)], inner, prod(others))
+        found = np.matmul(x, y)
+        return found.reshape(*found.shape[: len(lb)], *free, *others)
+
+    return apply
+
+
+def _cholesky(eqn: Any) -> Callable:
+    full = shape_in(eqn)
+
+    def one(a: np.ndarray) -> np.ndarray:
+        try:
+            return np.linalg.cholesky(a)
+        except np.linalg.LinAlgError:
+            return np.full_like(a, np.nan)
+
+    def apply(x: Any) -> Any:
+        x = lengthened(x, full)
+        if eqn.params.get("symmetrize_input", False):
+            x = (x + np.swapaxes(x, -1, -2)) / 2
+        try:
+            return np.linalg.cholesky(x)
+        except np.linalg.LinAlgError:  # one of many is not positive definite
+            return np.stack([one(a) for a in x.reshape(-1, *x.shape[-2:])]).reshape(x.shape)
+
+    return apply
+
+
+def _triangular_solve(eqn: Any) -> Callable:
+    p, full, other = eqn.params, shape_in(eqn), shape_in(eqn, 1)
+
+    def apply(a: Any, b: Any) -> Any:
+        a, b = lengthened(a, full), lengthened(b, other)
+        a = np.tril(a) if p["lower"] else np.triu(a)
+        if p["unit_diagonal"]:
+            a = a + np.eye(a.shape[-1], dtype=a.dtype) * (1 - a)
+        if p["transpose_a"]:
+            a = np.swapaxes(a, -1, -2)
+        swap = (lambda x: x) if p["left_side"] else (lambda x: np.swapaxes(x, -1, -2))
+        try:
+            return swap(np.linalg.solve(swap(a), swap(b)))
+        except np.linalg.LinAlgError:
+            return np.full_like(b, np.nan)
+
+    return apply
+
+
+OF_AXES: dict[str, Callable[[Any], Callable]] = {
+    "argmax": partial(_argument, np.argmax),
+    "argmin": partial(_argument, np.argmin),
+    "cholesky": _cholesky,
+    "cumlogsumexp": partial(_cumulate, np.logaddexp),
+    "cummax": partial(_cumulate, np.maximum),
+    "cummin": partial(_cumulate, np.minimum),
+    "cumprod": partial(_cumulate, np.multiply),
+    "cumsum": partial(_cumulate, np.add),
+    "dot_general": _dot,
+    "reduce_and": partial(_reduce, np.logical_and),
+    "reduce_max": partial(_reduce, np.maximum),
+    "reduce_min": partial(_reduce, np.minimum),
+    "reduce_or": partial(_reduce, np.logical_or),
+    "reduce_prod": partial(_reduce, np.multiply),
+    "reduce_sum": partial(_reduce, np.add),
+    "triangular_solve": _triangular_solve,
+}
