@@ -11,8 +11,6 @@ import sys
 import time
 from importlib import import_module
 
-import jax
-
 import asvi
 from asvi.fitting import run as running
 
@@ -46,9 +44,7 @@ def main(name: str, family: str, neg_elbo: str) -> None:
 
     running.step_chunk = watched
     fitting._first_look = watched_look
-    result = asvi.fit(
-        task.model, *task.args, family=FAMILIES[family], progress=False
-    )
+    result = asvi.fit(task.model, *task.args, family=FAMILIES[family], progress=False)
     seconds = time.perf_counter() - begun
     row = {"task": name, "library": family, "seconds": seconds, "neg_elbo": -result.elbo}
     row["reached"] = reached[0] if reached else seconds

@@ -29,7 +29,7 @@ NUMBERS = 640_000  # of all draws: large models have fewer
 LEAK = 0.1  # share of a product with the Hessian that cells may have among each other
 WIDEST = 2**22  # numbers that are worked on at once
 SMALL = 25_000  # cost of a look at a point below which NumPy is done before the compiler is
-ROOM = 200_000  # and cost of as many points as NumPy looks at in one go
+ROOM = 100_000  # and cost of as many points as NumPy looks at in one go
 
 
 @dataclass
@@ -103,7 +103,7 @@ def curvature(
     cost, blank = float(len(ways)) * breadth, np.zeros(space.size)
     about, data = (problem, recorded, ways), (arrays, params)
     most, look = draws_of(space.size), None
-    if double and cost < SMALL and not any(site.steps for site in space.sites.values()):
+    if double and cost < SMALL and recorded.is_plain:
         few = int(np.clip(ROOM // cost, LEAST, most))
         with suppress(NotImplementedError):  # an operation that only the compiler knows
             look = Computed(*about, few, data)

@@ -51,7 +51,8 @@ class Recorded:
         jaxpr = self._closed.jaxpr
         wanted = [k == 0 for k in range(len(jaxpr.outvars))]
         alone, _ = partial_eval.dce_jaxpr(jaxpr, wanted, instantiate=True)
-        self._density = jaxpr_as_fun(self._closed.replace(jaxpr=alone))
+        self._alone = self._closed.replace(jaxpr=alone)
+        self._density = jaxpr_as_fun(self._alone)
 
     def _met(self, trace: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
         """Distribution and value of every site whose numbers can be given out."""
@@ -75,6 +76,15 @@ class Recorded:
         """Log density, and each number's location, scale and width."""
         density, told, _ = jax.tree.unflatten(self._tree, self._run(*jax.tree.leaves(inputs)))
         return density, *(told[name] for name in TOLD)
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether NumPy can move along the density: it has no long loop, for one."""
+        try:
+            Tape(self._alone, moving=[0])
+        except NotImplementedError:
+            return False
+        return True
 
     @cached_property
     def tape(self) -> Tape:

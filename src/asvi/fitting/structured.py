@@ -31,7 +31,6 @@ from asvi.fitting.gaussian import (
     NARROW,
     OTHERS,
     SEVERAL,
-    Gaussian,
     newton,
     pairs,
     refine,
@@ -50,14 +49,12 @@ __all__ = ["Found", "find_structured", "fit_structured", "structured_run"]
 FEW, MANY = 16, 32  # draws of the first climbs, and of later ones, where a look is dear
 NEWTON_STEPS, RISE_STEPS, REFINE_STEPS = 30, 40, 12
 SHORT = 0.05  # step that does not rise any more: the draws have no more to say
-ROUGHLY: dict[str, Any] = {"sets": 1, "settled": 0.1, "shortest": SHORT}  # a way to a start
+ROUGHLY: dict[str, Any] = {"sets": 1, "settled": 0.05, "shortest": SHORT}  # a way to a start
 NEARBY: dict[str, Any] = {"shortest": SHORT, "near": True}
-AGREE = 0.1  # nats between two ends of Newton's path that are one mode
 COMPARED, JUDGED, ROUNDS = 128, 1024, 4  # draws, and how often so many are judged at most
 NUMBERS = 8_000_000  # of all draws that are judged at once: large models have fewer
 ROUGH = 0.05  # nats: error of the ELBO of what is no posterior anyway
 LEAST = 0.1  # share of draws that must count
-CHEAP = 5e3  # of a look: further steps cost nothing
 #: A model whose types are written down will not run in another precision.
 UNFIT = (TypeError, ValueError, NotImplementedError)
 QUICK, QUICK_IN_CELLS = 150, 600  # latent numbers, all together and in groups, of a first look
@@ -164,8 +161,8 @@ def _search(
             if elbo > best[2]:
                 best = centred, then, elbo
     look, at, elbo = best
-    draws, again = _many(look), np.random.default_rng(3)
-    cheap = look.cost < CHEAP
+    draws = max(_few(look), min(MANY, draws_of(look.cells.size)))
+    cheap, again = _is_cheap(look), np.random.default_rng(3)
     sets = 2 if cheap else 1
     further = rise(look, at, hears, RISE_STEPS, draws, again, sets, **NEARBY, trail=trail)
     if further is not None:
@@ -204,10 +201,9 @@ def _few(look: Curvature) -> int:
     return look.look.most if isinstance(look.look, Computed) else FEW
 
 
-def _many(look: Curvature) -> int:
-    """Draws of the last climb."""
-    all_of = draws_of(look.cells.size)
-    return all_of if look.cost < CHEAP else max(_few(look), min(MANY, all_of))
+def _is_cheap(look: Curvature) -> bool:
+    """Whether further looks cost next to nothing."""
+    return _few(look) == draws_of(look.cells.size)
 
 
 def _nearest(look: Curvature, hears: Arrow, trail: list[float]) -> Any:
@@ -218,15 +214,7 @@ def _nearest(look: Curvature, hears: Arrow, trail: list[float]) -> Any:
         # Posteriors of dynamics have false modes near the prior's centre.
         starts += list(np.random.default_rng(0).normal(size=(OTHERS, size)))
     held = scaling(look, cells) if cells.groups else np.zeros(size, bool)
-    modes: list[Gaussian] = []
-    for start in starts:
-        mode = newton(look, start, held, NEWTON_STEPS)
-        if mode is None:
-            continue
-        seen_before = any(abs(mode.elbo - other.elbo) < AGREE for other in modes)
-        modes.append(mode)
-        if seen_before:
-            break
+    modes = [m for x in starts if (m := newton(look, x, held, NEWTON_STEPS)) is not None]
     begins = [(m.mean, m.precision) for m in sorted(modes, key=lambda mode: -mode.elbo)[:1]]
     if not (begins and cells.groups):
         begins += [(np.zeros(size), narrow * Arrow.identity(cells)) for narrow in NARROW]
