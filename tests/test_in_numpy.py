@@ -73,6 +73,9 @@ SMOOTH = {
     "added entries": lambda x: x.at[INDEX, INDEX].add(x[:, 0]),
     "added columns": lambda x: jnp.zeros((4, 3)).at[:, INDEX].add(jnp.ones((4, 4)) * x[:, :1]),
     "overwritten": lambda x: x.at[INDEX[1:]].set(x[:3] ** 2) * x.at[1:9, 2].set(x[:3, 0]),
+    "barrier": lambda x: (
+        jax.lax.optimization_barrier(x) * jax.lax.optimization_barrier((x, 2 * x))[1]
+    ),
     "segments": lambda x: jax.ops.segment_sum(x, INDEX, 3),
     "polynomial": lambda x: jnp.polyval(jnp.array([1.0, 2.0, 3.0]), x),
     "custom": lambda x: jax.nn.relu(x - 0.5) + jax.checkpoint(jnp.sin)(x),

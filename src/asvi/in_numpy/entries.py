@@ -39,6 +39,21 @@ def _convert(eqn: Any) -> Callable:
     return lambda x: np.asarray(x).astype(dtype, copy=False)
 
 
+def _same_bits(eqn: Any) -> Callable:
+    dtype = np.dtype(eqn.params["new_dtype"])
+    if dtype.itemsize != eqn.invars[0].aval.dtype.itemsize:
+        raise NotImplementedError("NumPy does not run 'bitcast_convert_type' of another size")
+    return lambda x: np.asarray(x).view(dtype)
+
+
+def _polynomial(x: Any, *coefficients: Any) -> Any:
+    """By Horner's rule; the constant comes first."""
+    found = coefficients[-1]
+    for c in coefficients[-2::-1]:
+        found = found * x + c
+    return found
+
+
 def _round(eqn: Any) -> Callable:
     if int(eqn.params["rounding_method"]) == 1:  # to even
         return np.round
@@ -59,7 +74,7 @@ _PLAIN: dict[str, Callable] = {
     "le": np.less_equal, "lgamma": special.gammaln, "log": np.log, "log1p": np.log1p,
     "logistic": special.expit, "lt": np.less, "max": np.maximum, "min": np.minimum,
     "mul": np.multiply, "ne": np.not_equal, "neg": np.negative, "not": np.invert,
-    "or": np.bitwise_or, "polygamma": special.polygamma, "pow": np.power,
+    "or": np.bitwise_or, "polygamma": special.polygamma, "polynomial": _polynomial, "pow": np.power,
     "regularized_incomplete_beta": special.betainc, "rem": np.fmod,
     "rsqrt": lambda x: 1 / np.sqrt(x), "sign": np.sign, "sin": np.sin,
     "sinh": np.sinh, "sqrt": np.sqrt, "square": np.square, "stop_gradient": lambda x: x,
@@ -67,6 +82,7 @@ _PLAIN: dict[str, Callable] = {
 }  # fmt: skip
 
 OF_ENTRIES: dict[str, Callable[[Any], Callable]] = {
+    "bitcast_convert_type": _same_bits,
     **{name: (lambda eqn, f=f: f) for name, f in _PLAIN.items()},
     "convert_element_type": _convert,
     "div": _divide,

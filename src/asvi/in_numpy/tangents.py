@@ -137,6 +137,20 @@ def _power(eqn: Any, do: Callable) -> Callable:
     return rule
 
 
+def _polynomial(eqn: Any, do: Callable) -> Callable:
+    """The constant comes first."""
+
+    def rule(xs, ds, y):
+        x, *coefficients = xs
+        steep = [k * c for k, c in enumerate(coefficients)][1:]
+        return _sum(
+            None if ds[0] is None or not steep else do(x, *steep) * ds[0],
+            *[None if d is None else d * np.power(x, k) for k, d in enumerate(ds[1:])],
+        )
+
+    return rule
+
+
 def _integer_power(eqn: Any, do: Callable) -> Callable:
     n = eqn.params["y"]
     if n == -1:
@@ -192,6 +206,7 @@ _RULES: dict[str, Callable] = {
     **dict.fromkeys(("add", "add_any"), lambda eqn, do: lambda xs, ds, y: _sum(*ds)),
     "clamp": _clamp, "div": _quotient, "dot_general": _bilinear, "gather": _gathered,
     "integer_pow": _integer_power, "max": _greater, "min": _greater, "mul": _bilinear,
-    "pow": _power, "reduce_max": _extreme, "reduce_min": _extreme, "select_n": _select,
+    "polynomial": _polynomial, "pow": _power, "reduce_max": _extreme, "reduce_min": _extreme,
+    "select_n": _select,
     "sub": _difference,
 }  # fmt: skip

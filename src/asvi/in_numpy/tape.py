@@ -164,8 +164,8 @@ class Tape:
                 found = self._own_rule(jaxpr, eqn, sources)
             elif inner is not None:
                 found = self._inline(eqn.params[inner], sources)
-            elif _is_short_loop(eqn) and self._known.issuperset(sources[-_rows_of(eqn) :]):
-                found = self._unroll(eqn.params, sources)
+            elif _is_short_loop(eqn) and self._known.issuperset(sources[_parts(eqn)[1] :]):
+                found = self._unroll(eqn.params, _parts(eqn), sources)
             else:
                 found = self._step(eqn, sources)
             at |= dict(zip(eqn.outvars, found))
@@ -195,8 +195,8 @@ class Tape:
         )
         return targets
 
-    def _unroll(self, p: dict[str, Any], sources: list[int]) -> list[int]:
-        begin, rest = p["num_consts"], p["num_consts"] + p["num_carry"]
+    def _unroll(self, p: dict[str, Any], parts: tuple[int, int], sources: list[int]) -> list[int]:
+        begin, rest = parts
         state = sources[begin:rest]
         for k in range(p["length"])[:: -1 if p["reverse"] else 1]:
             rows = [self._new(_row(self._places[x], k)) for x in sources[rest:]]
@@ -237,16 +237,27 @@ class Tape:
 _Step = tuple[Callable, tuple[int, ...], Any, Any, tuple[int, ...]]
 
 
-def _rows_of(eqn: Any) -> int:
-    """How many inputs of a ``scan`` have a row for each step."""
-    return len(eqn.invars) - eqn.params["num_consts"] - eqn.params["num_carry"]
+def _parts(eqn: Any) -> tuple[int, int]:
+    """Where, among the inputs of a ``scan``, its state begins, and the rows of its steps.
+
+    Rows, of inputs and outputs, are what has an axis more outside of the body.
+    """
+
+    def rows(outside: Any, inside: Any) -> int:
+        return sum(len(v.aval.shape) > len(w.aval.shape) for v, w in zip(outside, inside))
+
+    body = eqn.params["jaxpr"].jaxpr
+    carried = len(eqn.outvars) - rows(eqn.outvars, body.outvars)
+    rest = len(eqn.invars) - rows(eqn.invars, body.invars)
+    return rest - carried, rest
 
 
 def _is_short_loop(eqn: Any) -> bool:
     """Whether this is a polynomial in Horner's form, or the like: steps over a few rows."""
-    if eqn.primitive.name != "scan" or eqn.params["length"] > SHORT or not _rows_of(eqn):
+    if eqn.primitive.name != "scan" or eqn.params["length"] > SHORT:
         return False
-    return len(eqn.outvars) == eqn.params["num_carry"]
+    begin, rest = _parts(eqn)
+    return rest < len(eqn.invars) and len(eqn.outvars) == rest - begin
 
 
 def _has_own_rule(eqn: Any) -> bool:
@@ -286,12 +297,13 @@ class _Loop:
     def __init__(self, eqn: Any):
         p = eqn.params
         self.body, self.length = Tape(p["jaxpr"]), p["length"]
-        self.consts, self.carried = p["num_consts"], p["num_carry"]
+        self.begin, self.rest = _parts(eqn)
+        self.carried = self.rest - self.begin
         self.order = range(self.length)[:: -1 if p["reverse"] else 1]
         self.stacked = [v.aval for v in eqn.outvars[self.carried :]]
 
     def __call__(self, *inputs: Any) -> Any:
-        begin, rest = self.consts, self.consts + self.carried
+        begin, rest = self.begin, self.rest
         state = list(inputs[begin:rest])
         kept: list[list[Any]] = [[None] * self.length for _ in self.stacked]
         for k in self.order:
