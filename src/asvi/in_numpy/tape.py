@@ -96,6 +96,11 @@ class Tape:
         self._types = [v.aval.dtype for v in closed.jaxpr.outvars]
         self._prune()
 
+    @property
+    def has_loops(self) -> bool:
+        """Whether it has loops that are not written out."""
+        return any(isinstance(step[0], _Loop) for step in self._steps)
+
     def __call__(self, inputs: list[Any]) -> list[np.ndarray]:
         with np.errstate(all="ignore"):
             return self._whole(self.run(inputs))
