@@ -108,8 +108,8 @@ class Recorded:
             draw = np.random.default_rng(0).normal(size=self.size)
             center, drawn = (self.run(at, blank, blank, *data)[2] for at in (blank, draw))
             judge(center, drawn, self._about)
-        except (SiteError, NotImplementedError):
-            return False
+        except (SiteError, NotImplementedError, TypeError, ValueError):
+            return False  # the whole check says what it is, if anything
         return True
 
 

@@ -129,7 +129,7 @@ def find_structured(
         except UNFIT:
             pass
         # Whatever became of the look: what is wrong with the data is said first.
-        problem.finish_check(arrays, look.is_fine if look else bool)
+        problem.finish_check(arrays, look.is_fine if look else lambda: False)
         if look is not None:
             with suppress(*UNFIT), _precision(double):
                 return _search(look, hears, rng, tolerance)
@@ -203,7 +203,8 @@ def _few(look: Curvature) -> int:
 
 def _is_cheap(look: Curvature) -> bool:
     """Whether further looks cost next to nothing."""
-    return _few(look) == draws_of(look.cells.size)
+    look_at = look.look
+    return isinstance(look_at, Computed) and look_at.most == draws_of(look.cells.size)
 
 
 def _nearest(look: Curvature, hears: Arrow, trail: list[float]) -> Any:

@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+from jax.interpreters import partial_eval
 
 from asvi.in_numpy.entries import OF_ENTRIES
 from asvi.in_numpy.places import OF_PLACES
@@ -89,9 +90,12 @@ class Tape:
         self._inputs = [self._new() for _ in closed.jaxpr.invars]
         self._moving = {self._inputs[k] for k in moving}
         self._moved_inputs = sorted(self._moving)
+        used, _ = partial_eval.dce_jaxpr(
+            closed.jaxpr, [True] * len(closed.jaxpr.outvars), instantiate=True
+        )
         with np.errstate(all="ignore"):
             consts = [self._new(x) for x in closed.consts]
-            self._outputs = self._add(closed.jaxpr, consts, self._inputs)
+            self._outputs = self._add(used, consts, self._inputs)
         self._shapes = [v.aval.shape for v in closed.jaxpr.outvars]
         self._types = [v.aval.dtype for v in closed.jaxpr.outvars]
         self._prune()
@@ -159,10 +163,7 @@ class Tape:
         def place(v: Any) -> int:
             return self._new(np.asarray(v.val, v.aval.dtype)) if hasattr(v, "val") else at[v]
 
-        needed = _needed(jaxpr)
-        for eqn, used in zip(jaxpr.eqns, needed):
-            if not used:
-                continue
+        for eqn in jaxpr.eqns:
             sources = [place(v) for v in eqn.invars]
             inner = _INLINED.get(eqn.primitive.name)
             if _has_own_rule(eqn) and not self._moving.isdisjoint(sources):
@@ -274,18 +275,6 @@ def _has_own_rule(eqn: Any) -> bool:
 
 def _one_or_all(found: Any) -> Any:
     return found[0] if len(found) == 1 else found
-
-
-def _needed(jaxpr: Any) -> list[bool]:
-    """Which equations the outputs depend on."""
-    wanted = {v for v in jaxpr.outvars if not hasattr(v, "val")}
-    found = []
-    for eqn in reversed(jaxpr.eqns):
-        used = any(v in wanted for v in eqn.outvars)
-        found.append(used)
-        if used:
-            wanted.update(v for v in eqn.invars if not hasattr(v, "val"))
-    return found[::-1]
 
 
 def _put(places: list[Any], target: Any, found: Any) -> None:
