@@ -34,14 +34,14 @@ def problem_of(name: str) -> tuple[Any, tuple, dict[str, Any]]:
 def finishes(name: str) -> list[dict[str, Any]]:
     model, args, kwargs = problem_of(name)
     fit = asvi.fit(model, *args, key=jax.random.key(0), progress=False, steps=6500, **kwargs)
-    problem, arrays = fit.problem, fit.arrays
+    problem = fit.problem
     free = {n: problem._transforms[n].inv(v) for n, v in sorted(fit.params.items())}
     start = ravel_pytree(free)[0]
     moves = ravel_pytree({n: jnp.full(v.shape, float("/frame/" not in n)) for n, v in free.items()})
     others = jax.random.split(jax.random.key(77), HELD_OUT)
 
     def mean_elbo(vector, keys):
-        return jax.lax.map(lambda k: problem.elbo(vector, k, arrays), keys, batch_size=64)
+        return jax.lax.map(lambda k: problem.elbo(vector, k), keys, batch_size=64)
 
     judge = jax.jit(lambda vector: mean_elbo(vector, others))
     before = np.asarray(judge(start))

@@ -13,11 +13,10 @@ from numpyro.contrib.control_flow import scan
 import asvi
 from asvi.families import Coupled, cells
 from asvi.families.cells import Cells
-from asvi.fitting import problem as problem_module
 from asvi.fitting.arrow import Arrow
 from asvi.fitting.gaussian import find_gaussian
 from asvi.fitting.gaussian_start import may_have_gaussian
-from asvi.fitting.problem import problem_for
+from asvi.fitting.problem import Problem
 from asvi.fitting.wiring import factor
 from asvi.program import Program
 from benchmarks import large, long_chains
@@ -121,9 +120,9 @@ def in_cells(monkeypatch):
 
 
 def gaussian_of(model, *args):
-    problem, arrays = problem_for(model, Coupled(), args, {})
-    start = problem.initial(jax.random.key(0), arrays)
-    return find_gaussian(problem, arrays, problem.params(start))
+    problem = Problem(model, Coupled(), args, {})
+    start = problem.initial(jax.random.key(0))
+    return find_gaussian(problem, problem.params(start))
 
 
 def groups(y, late):
@@ -183,9 +182,7 @@ MODELS = {
 def test_cells_find_the_gaussian_of_the_full_matrix(name, request):
     full = gaussian_of(*MODELS[name])
     request.getfixturevalue("in_cells")
-    problem_module._KEPT.clear()
     found = gaussian_of(*MODELS[name])
-    problem_module._KEPT.clear()
     assert full is not None
     assert found is not None
     assert found.precision.cells.groups
@@ -253,7 +250,7 @@ def test_many_groups_are_fitted_soon():
 
 def test_long_chains_have_no_gaussian_to_start_at():
     for length, has_one in ((100, True), (200, False)):
-        problem, _ = problem_for(long_chains.model, Coupled(), (long_chains.data(length),), {})
+        problem = Problem(long_chains.model, Coupled(), (long_chains.data(length),), {})
         assert may_have_gaussian(problem) == has_one
         assert any("/frame/" in name for name in problem.transforms) == has_one
 

@@ -25,7 +25,7 @@ from asvi.fitting.arrow import Arrow
 from asvi.fitting.gaussian import _moved, find_gaussian
 from asvi.fitting.lanes import Settings, _apply, advance, evaluate, new_lanes
 from asvi.fitting.plan import Plan
-from asvi.fitting.problem import problem_for
+from asvi.fitting.problem import Problem
 from asvi.fitting.project import can_project
 from asvi.fitting.units import is_coupling_weight, limits, named_units
 from asvi.objective import log_density, trace_of
@@ -256,8 +256,7 @@ def test_globals_say_how_much_others_hang_together():
     same = {
         k: 0.0 * v if k.endswith(("loudness", "voice")) else v for k, v in result.params.items()
     }
-    arrays = [jnp.asarray(y)]
-    terms = jax.vmap(lambda k: sum(result.problem.terms_at(same, k, arrays).values()))
+    terms = jax.vmap(lambda k: sum(result.problem.terms_at(same, k).values()))
     elbos = terms(jax.random.split(jax.random.key(0), 2000))
     assert evidence - elbos.mean() > gap + 0.1
 
@@ -310,7 +309,7 @@ def test_large_plates_cost_in_proportion_to_their_size():
                 b = numpyro.sample("b", dist.Normal(mu, 1.0))
                 numpyro.sample("y", dist.Normal(a + b, 1.0), obs=y)
 
-        return problem_for(model, Coupled(), (jnp.zeros(n),), {})[0]
+        return Problem(model, Coupled(), (jnp.zeros(n),), {})
 
     small, large = groups(10_000), groups(40_000)
     assert large.size < 4.1 * small.size
@@ -365,14 +364,14 @@ def test_settings_that_make_no_sense(settings, message):
 
 
 def elbo_at_start(model, args, family, draws=400):
-    problem, arrays = problem_for(model, family, args, {})
-    start = problem.initial(jax.random.key(0), arrays)
+    problem = Problem(model, family, args, {})
+    start = problem.initial(jax.random.key(0))
     assert can_project(problem)
-    found = schedule.gaussian_start(problem, arrays, start, jax.random.key(2), 8, 128)
+    found = schedule.gaussian_start(problem, start, jax.random.key(2), 8, 128)
     assert found is not None
     vector = found.vector
     keys = jax.random.split(jax.random.key(1), draws)
-    found = jax.jit(jax.vmap(lambda k: problem.elbo(vector, k, arrays)))(keys)
+    found = jax.jit(jax.vmap(lambda k: problem.elbo(vector, k)))(keys)
     return float(found.mean()), float(found.std() / draws**0.5)
 
 
@@ -427,9 +426,9 @@ def counts(y):
 
 
 def test_the_gaussian_is_the_nearest_one_not_the_mode():
-    problem, arrays = problem_for(counts, Coupled(), (3,), {})
-    start = problem.initial(jax.random.key(0), arrays)
-    found = find_gaussian(problem, arrays, problem.params(start))
+    problem = Problem(counts, Coupled(), (3,), {})
+    start = problem.initial(jax.random.key(0))
+    found = find_gaussian(problem, problem.params(start))
 
     def loss(at):  # the ELBO is known in closed form
         m, log_s = at
@@ -483,7 +482,7 @@ def test_scales_that_span_many_orders_are_fitted(float64, no_first_look):
 
 
 def test_other_families_take_no_such_start():
-    problem, _ = problem_for(mixed_model, MeanField(), (jnp.zeros(3),), {})
+    problem = Problem(mixed_model, MeanField(), (jnp.zeros(3),), {})
     assert not can_project(problem)
 
 
@@ -507,13 +506,13 @@ def test_a_gate_is_never_shut_for_good():
         numpyro.sample("y", dist.Normal(a, 1.0), obs=y)
 
     args = (jnp.array(7.0), jnp.array(2.0))
-    problem, arrays = problem_for(model, asvi.families.ConvexUpdate(), args, {})
+    problem = Problem(model, asvi.families.ConvexUpdate(), args, {})
     names = problem.unravel(jnp.asarray(limits(problem)))
     assert names["auto/a/loc/prior_weight"] == pytest.approx(2.03, abs=0.01)
     assert np.isinf(names["my/prior_weight"])
     assert np.isinf(names["auto/a/loc/data_term"])
 
-    start = problem.unravel(problem.initial(jax.random.key(0), arrays))
+    start = problem.unravel(problem.initial(jax.random.key(0)))
     start |= {n: jnp.asarray(6.0) for n in start if n.startswith("auto/a") and "weight" in n}
     free = jax.flatten_util.ravel_pytree(start)[0][None]
     settings = Settings(jnp.full(1, 0.05), jnp.eye(1), jnp.ones((1, 2)), jnp.zeros(1))
@@ -522,8 +521,8 @@ def test_a_gate_is_never_shut_for_good():
         lanes = new_lanes(free, limit=limit)
         for i in range(4):
             key = jax.random.key(i)
-            lanes, _ = advance(problem, lanes, arrays, key, settings, steps=500, draws=4)
-        draws = evaluate(problem, lanes.free, arrays, jax.random.key(9), draws=512)
+            lanes, _ = advance(problem, lanes, key, settings, steps=500, draws=4)
+        draws = evaluate(problem, lanes.free, jax.random.key(9), draws=512)
         ends[name] = float(draws.mean())
     exact = float(dist.Normal(0.0, jnp.sqrt(2.0)).log_prob(2.0))
     assert ends["held"] == pytest.approx(exact, abs=0.02)
@@ -535,8 +534,8 @@ def test_a_run_holds_gates_below_1_and_not_above_0():
         a = numpyro.sample("a", dist.Normal(0.0, 1.0))
         numpyro.sample("y", dist.Normal(a, 1.0), obs=y)
 
-    problem, arrays = problem_for(model, ConvexUpdate(), (jnp.array(2.0),), {})
-    state = schedule.begin(problem, arrays, jax.random.key(0), Plan(chunk=2))
+    problem = Problem(model, ConvexUpdate(), (jnp.array(2.0),), {})
+    state = schedule.begin(problem, jax.random.key(0), Plan(chunk=2))
     upper = problem.unravel(state.lanes.limit[0])["auto/a/scale/prior_weight"]
     assert float(upper) < 3
     lanes = new_lanes(jnp.array([[-9.0, 2.0]]), limit=jnp.array([[2.0, 2.0]]))
@@ -561,7 +560,7 @@ def test_when_a_run_has_gained_enough():
 def test_a_gain_is_measured_again_while_it_may_be_nothing(monkeypatch, spread, gain, looks):
     made = []
 
-    def evaluate(_problem, rows, _arrays, key, *, draws, streams):
+    def evaluate(_problem, rows, key, *, draws, streams):
         made.append((key, streams))
         noise = np.random.default_rng(len(made)).normal(size=(4, draws)) * spread
         noise -= noise.mean()

@@ -26,30 +26,29 @@ def heavy(y=None):
 
 def at_start(model, *args):
     problem = Problem(model, asvi.families.Coupled(), args, {})
-    arrays = [jnp.asarray(a) for a in args]
-    return problem, arrays, problem.initial(jax.random.key(0), arrays)
+    return problem, problem.initial(jax.random.key(0))
 
 
-def spread(problem, arrays, flat, name="a"):
-    draws = asvi.posterior.Posterior(problem, problem.params(flat), arrays)
+def spread(problem, flat, name="a"):
+    draws = asvi.posterior.Posterior(problem, problem.params(flat))
     return float(np.std(draws.sample(jax.random.key(3), (40_000,))[name]))
 
 
 def test_a_tail_that_was_left_out_is_taken_in():
-    problem, arrays, flat = at_start(heavy, 0.0)
+    problem, flat = at_start(heavy, 0.0)
     wide = Plan(tolerance=1.0)
-    led, told = lead_through_quantiles(problem, flat, arrays, jax.random.key(1), wide)
+    led, told = lead_through_quantiles(problem, flat, jax.random.key(1), wide)
     assert told["refused"] == []
     assert len(told["gains"]) == 2
-    before, after = spread(problem, arrays, flat), spread(problem, arrays, led)
+    before, after = spread(problem, flat), spread(problem, led)
     assert abs(before - 1.0) < 0.02
     assert after > 1.15  # of the target: 1.41; beyond the knots there is nothing to lead
 
 
 def test_what_costs_more_than_the_tolerance_is_not_kept(monkeypatch):
-    problem, arrays, flat = at_start(heavy, 0.0)
+    problem, flat = at_start(heavy, 0.0)
     monkeypatch.setattr(marginals, "quantile_map", lambda z, w: 0.1 * KNOTS[1:-1])
-    kept, told = lead_through_quantiles(problem, flat, arrays, jax.random.key(1), Plan())
+    kept, told = lead_through_quantiles(problem, flat, jax.random.key(1), Plan())
     assert told["gains"] == []
     assert len(told["refused"]) == 2  # all the way, and half of it
     assert max(told["refused"]) < -0.01
@@ -100,8 +99,8 @@ def test_models_without_exact_weights_are_left_alone():
             numpyro.sample("y", dist.Normal(a, 1.0), obs=y[i])
 
     for model, data in ((mixed, 0.5), (parts, jnp.arange(10.0))):
-        problem, arrays, flat = at_start(model, data)
-        kept, told = lead_through_quantiles(problem, flat, arrays, jax.random.key(1), Plan())
+        problem, flat = at_start(model, data)
+        kept, told = lead_through_quantiles(problem, flat, jax.random.key(1), Plan())
         assert kept is flat
         assert told == {}
 
@@ -114,9 +113,9 @@ def test_a_fit_says_what_it_did():
 def test_a_round_has_no_more_draws_than_the_run_had(monkeypatch):
     drawn = []
 
-    def counted(problem, rows, arrays, key, draws):
+    def counted(problem, rows, key, draws):
         drawn.append(len(rows) * draws)
-        return evaluate_with_noise(problem, rows, arrays, key, draws=draws)
+        return evaluate_with_noise(problem, rows, key, draws=draws)
 
     monkeypatch.setattr(marginals, "evaluate_with_noise", counted)
     result = asvi.fit(heavy, 0.0, progress=False, steps=1250)
@@ -137,11 +136,9 @@ def test_sites_in_branches_are_left_alone():
         )
         numpyro.sample("y", dist.Normal(b, 0.5), obs=y)
 
-    problem, arrays, flat = at_start(model, jnp.array(1.0), jnp.array(0.7))
+    problem, flat = at_start(model, jnp.array(1.0), jnp.array(0.7))
     assert set(problem.splines) == {"a", "b"}
-    led, told = lead_through_quantiles(
-        problem, flat, arrays, jax.random.key(1), Plan(tolerance=9.0)
-    )
+    led, told = lead_through_quantiles(problem, flat, jax.random.key(1), Plan(tolerance=9.0))
     assert len(told["gains"]) == 2
     before, after = problem.params(flat), problem.params(led)
     changed = {n for n in before if not np.array_equal(before[n], after[n])}

@@ -14,7 +14,7 @@ from asvi.families import ConvexUpdate, Coupled, MeanField
 from asvi.fitting import gaussian_start, schedule
 from asvi.fitting.lanes import ADAM, new_lanes
 from asvi.fitting.plan import Plan, State
-from asvi.fitting.problem import problem_for
+from asvi.fitting.problem import Problem
 from asvi.fitting.run import first_state
 
 
@@ -63,10 +63,10 @@ def test_where_gradients_are_noise_later_cycles_have_more_draws(noisy, monkeypat
 
     monkeypatch.setattr(schedule, "advance", watched)
     plan = Plan(lanes=2, chunk=2, first_cycle=1, max_steps=26)
-    problem, arrays = problem_for(model, ConvexUpdate(), (1.0,), {})
-    state = schedule.begin(problem, arrays, jax.random.key(0), plan)
+    problem = Problem(model, ConvexUpdate(), (1.0,), {})
+    state = schedule.begin(problem, jax.random.key(0), plan)
     while not schedule.finished(state, plan):
-        state = schedule.step_chunk(problem, arrays, jax.random.key(1), plan, state)
+        state = schedule.step_chunk(problem, jax.random.key(1), plan, state)
     # Near the posterior from the start: no race. Cycles of 1 and 2 chunks; then those of more draws
     # count twice. One lane has all draws.
     assert asked == [4] * 3 + ([16] * 5 if noisy else [4] * 10)
@@ -79,13 +79,13 @@ def test_large_models_near_the_posterior_compile_one_program(monkeypatch):
     monkeypatch.setattr(schedule, "LARGE", 0)
     monkeypatch.setattr(schedule, "is_enough", lambda *_: False)
     plan = Plan(lanes=4, chunk=10, first_cycle=1, max_steps=120)
-    problem, arrays = problem_for(model, Coupled(), (1.0,), {})
-    problem.compiled.clear()
-    state = schedule.begin(problem, arrays, jax.random.key(0), plan)
+    problem = Problem(model, Coupled(), (1.0,), {})
+    problem.programs.clear()
+    state = schedule.begin(problem, jax.random.key(0), plan)
     assert state.score_shares == [0.0]  # path gradients
     while not schedule.finished(state, plan):
-        state = schedule.step_chunk(problem, arrays, jax.random.key(1), plan, state)
-    programs = [name for name in problem.compiled if name[0] == "advance"]
+        state = schedule.step_chunk(problem, jax.random.key(1), plan, state)
+    programs = [name for name in problem.programs if name[0] == "advance"]
     assert [(name[1], name[3]) for name in programs] == [(1, 32)]  # lanes, draws
     assert state.chunks == 6  # each counts twice
     assert state.cycle == 3  # of 1, 2, 2 chunks and what is left
@@ -96,12 +96,12 @@ def test_far_from_the_posterior_large_models_race_as_others_do(monkeypatch):
     monkeypatch.setattr(schedule, "LARGE", 0)
     monkeypatch.setattr(gaussian_start, "NEAR", -1.0)
     plan = Plan(lanes=4, chunk=10, explore_chunks=1, duel_chunks=1, max_steps=40)
-    problem, arrays = problem_for(model, Coupled(), (1.0,), {})
-    state = schedule.begin(problem, arrays, jax.random.key(0), plan)
+    problem = Problem(model, Coupled(), (1.0,), {})
+    state = schedule.begin(problem, jax.random.key(0), plan)
     assert state.phase == "explore"
     assert len(state.kinds) == 4
     while not schedule.finished(state, plan):
-        state = schedule.step_chunk(problem, arrays, jax.random.key(1), plan, state)
+        state = schedule.step_chunk(problem, jax.random.key(1), plan, state)
     assert len(state.kinds) == 1
     assert state.score_shares == [0.0]
 
@@ -125,12 +125,12 @@ def test_a_single_lane_tells_the_noise_of_its_gradients(noise):
 def test_a_race_without_a_gaussian_knows_plain_gradients_only():
     """And after it path gradients are compared with them."""
     plan = Plan(lanes=4, chunk=10, explore_chunks=1, duel_chunks=1, max_steps=60)
-    problem, arrays = problem_for(model, MeanField(), (1.0,), {})
-    problem.compiled.clear()
-    state = schedule.begin(problem, arrays, jax.random.key(0), plan)
+    problem = Problem(model, MeanField(), (1.0,), {})
+    problem.programs.clear()
+    state = schedule.begin(problem, jax.random.key(0), plan)
     while not schedule.finished(state, plan):
-        state = schedule.step_chunk(problem, arrays, jax.random.key(1), plan, state)
-    programs = {(name[1], name[-1]) for name in problem.compiled if name[0] == "advance"}
+        state = schedule.step_chunk(problem, jax.random.key(1), plan, state)
+    programs = {(name[1], name[-1]) for name in problem.programs if name[0] == "advance"}
     assert programs <= {(4, 1.0), (1, 0.0), (1, 1.0)}  # lanes, share of the score: no mixed ones
     assert (4, 1.0) in programs
     assert set(state.trial) == {"plain", "path"}
@@ -150,13 +150,13 @@ def test_where_many_steps_are_lost_draws_are_shared_among_lanes(monkeypatch):
     monkeypatch.setattr(schedule, "gaussian_start", lambda *_: None)
     monkeypatch.setattr(schedule, "is_enough", lambda *_: False)
     plan = Plan(chunk=20, explore_chunks=1, duel_chunks=1, max_steps=160)
-    problem, arrays = problem_for(holed, ConvexUpdate(), (1.0,), {})
-    state = schedule.begin(problem, arrays, jax.random.key(0), plan)
+    problem = Problem(holed, ConvexUpdate(), (1.0,), {})
+    state = schedule.begin(problem, jax.random.key(0), plan)
     seen = []
     while not schedule.finished(state, plan):
         before = float(jnp.mean(state.lanes.skipped))
         lanes = len(state.kinds)
-        state = schedule.step_chunk(problem, arrays, jax.random.key(1), plan, state)
+        state = schedule.step_chunk(problem, jax.random.key(1), plan, state)
         seen.append((lanes, len(state.kinds), float(jnp.mean(state.lanes.skipped)) - before))
     alone = [i for i, (lanes, _, _) in enumerate(seen) if lanes == 1]
     assert len(alone) == 1  # for one chunk
@@ -165,15 +165,15 @@ def test_where_many_steps_are_lost_draws_are_shared_among_lanes(monkeypatch):
 
 
 def test_after_a_cycle_that_lost_the_next_one_is_slower(monkeypatch):
-    problem, arrays = problem_for(model, Coupled(), (1.0,), {})
+    problem = Problem(model, Coupled(), (1.0,), {})
     plan = Plan(lanes=2)
-    state = first_state(problem, arrays, jax.random.key(0), plan)
+    state = first_state(problem, jax.random.key(0), plan)
     schedule._descend(plan, state, 0, 0.03)
     start = state.best
     for gain, rate in ((-0.05, 0.03), (-5.0, 0.006)):
         state.lanes = state.lanes._replace(free=state.lanes.free + 1.0)
         monkeypatch.setattr(schedule, "gain_over", lambda *_, gain=gain: (gain, 0.001))
-        schedule._end_cycle(problem, arrays, jax.random.key(1), plan, state)
+        schedule._end_cycle(problem, jax.random.key(1), plan, state)
         assert state.first_rate == pytest.approx(rate)
         assert (state.best == start).all()  # and it begins where the best was
         assert (state.lanes.free[0] == start).all()

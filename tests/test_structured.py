@@ -23,7 +23,7 @@ from asvi.fitting.arrow import Arrow
 from asvi.fitting.curvature import curvature
 from asvi.fitting.looking import Compiled, Computed
 from asvi.fitting.noise_space import NoiseSpace
-from asvi.fitting.problem import problem_for
+from asvi.fitting.problem import Problem
 from asvi.fitting.run import Run
 from asvi.objective import log_density, trace_of
 from benchmarks import large
@@ -312,7 +312,7 @@ def test_a_latent_site_under_a_mask_is_left_to_others():
 @pytest.mark.parametrize("name", MODELS)
 def test_numpy_and_the_compiler_see_the_same(name, monkeypatch):
     model, y = MODELS[name]
-    problem, arrays = problem_for(model, StructuredNormal(), (y,), {})
+    problem = Problem(model, StructuredNormal(), (y,), {})
     space, rng = NoiseSpace(problem), np.random.default_rng(0)
     points = 0.3 * rng.normal(size=(5, space.size))
     centring, anchor = rng.uniform(size=space.size), 0.1 * rng.normal(size=space.size)
@@ -320,7 +320,7 @@ def test_numpy_and_the_compiler_see_the_same(name, monkeypatch):
     with jax.enable_x64(True):
         for small in (1e9, 0):
             monkeypatch.setattr("asvi.fitting.curvature.SMALL", small)
-            look = curvature(space, arrays, {}, True)
+            look = curvature(space, {}, True)
             look = replace(look, centring=centring, anchor=anchor)
             at = look(points)
             seen.append((look.look, at.value, at.slope, at.hessian.dense(), look.told(points)))

@@ -12,7 +12,7 @@ from numpyro.primitives import _PYRO_STACK, Messenger
 
 from asvi.errors import SiteError
 
-__all__ = ["BodyValues", "alone", "handler_stack", "outer_handlers"]
+__all__ = ["BodyValues", "alone", "handler_stack", "is_fixed", "outer_handlers"]
 
 
 @contextmanager
@@ -113,6 +113,23 @@ class BodyValues:
         seeds = [] if key is None else [handlers.seed(rng_seed=key)]
         # `outside` lists the nearest handler first; a stack has the farthest first.
         return [*seeds, *reversed(outer), interpretation, *inner]
+
+
+def is_fixed(interpretation: Messenger, msg: dict[str, Any]) -> bool:
+    """Whether a ``condition`` inside gives this site its value: a part of the model, no data."""
+    for handler in _PYRO_STACK[_PYRO_STACK.index(interpretation) + 1 :]:
+        if isinstance(handler, handlers.condition):
+            given = handler.data
+            value = handler.condition_fn(msg) if given is None else given.get(msg["name"])
+        elif getattr(handler, "kind", None) == "condition":
+            inside: Any = handler
+            is_function = isinstance(handler, _StepFunction)
+            value = inside._at_step(msg) if is_function else inside.data.get(msg["name"])
+        else:
+            continue
+        if value is not None:
+            return True
+    return False
 
 
 class _StepValues(Messenger):

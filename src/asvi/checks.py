@@ -14,8 +14,17 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dists
 from numpyro.distributions import Distribution, ImproperUniform, MaskedDistribution, constraints
-from numpyro.util import not_jax_tracer
 
+from asvi.domains import (
+    OPEN_AT_ZERO,
+    bare,
+    describe,
+    is_inside,
+    is_judged,
+    is_known,
+    repair,
+    words,
+)
 from asvi.errors import SiteError
 from asvi.stacked import Evaluated, Stacked, over_steps
 
@@ -31,8 +40,6 @@ _INSIDE = (
     "_component_distributions",
 )
 _TRANSPARENT = (MaskedDistribution, dists.Independent, dists.ExpandedDistribution)
-#: How far a sum of probabilities may be from 1: rounding, but no mistake, stays below.
-_SIMPLEX_TOLERANCE = 1e-3
 
 
 # --------------------------------------------------------------------- parameters of distributions
@@ -120,10 +127,10 @@ def _check_domain(
     site: str, dist: Distribution, name: str, value: Any, steps: int, edge_is_fine: bool
 ) -> None:
     # Judged as NumPyro does, which would raise later on, without the site's name.
-    constraint = _bare(dist.arg_constraints[name])
+    constraint = bare(dist.arg_constraints[name])
     if constraints.is_dependent(constraint):
         return
-    if edge_is_fine and type(constraint) in _OPEN_AT_ZERO:
+    if edge_is_fine and type(constraint) in OPEN_AT_ZERO:
         constraint = constraints.nonnegative
     array = np.asarray(value)
     if constraint.event_dim == 0:
@@ -136,8 +143,8 @@ def _check_domain(
     raise SiteError(
         site,
         f"{_public_name(dist)} got {name} = {_short(array[_first(~valid)])}, which is not "
-        f"{_describe(constraint)}",
-        _call(dist, name, _repair(name, constraint)),
+        f"{describe(constraint)}",
+        _call(dist, name, repair(name, constraint)),
     )
 
 
@@ -163,7 +170,7 @@ def _improper(site: str, dist: ImproperUniform) -> SiteError:
         "nonnegative": "dist.HalfNormal(10.0)",
         "unit interval": "dist.Beta(1.0, 1.0)",
         "simplex": f"dist.Dirichlet(jnp.ones({dist.event_shape[-1:] or (2,)}))",
-    }.get(_words(dist.support), "dist.Normal(0.0, 10.0)")
+    }.get(words(dist.support), "dist.Normal(0.0, 10.0)")
     if dist.event_shape and "Dirichlet" not in prior:
         prior += f".expand({list(dist.event_shape)}).to_event({dist.event_dim})"
     return SiteError(
@@ -187,7 +194,7 @@ def check_observed(site: str, msg: dict[str, Any]) -> None:
         fn, steps = fn.step_dist, steps + 1
     times, shape = jnp.shape(value)[:steps], jnp.shape(value)[steps:]
     _check_data_shape(site, shape, times, fn, msg.get("cond_indep_stack") or ())
-    if not _is_known_number(value) or not all(map(_is_known, jax.tree.leaves(fn))):
+    if not _is_known_number(value) or not all(map(is_known, jax.tree.leaves(fn))):
         return
     together = jnp.broadcast_shapes(shape, fn.shape())
     array = np.asarray(value).reshape(times + (1,) * (len(together) - len(shape)) + shape)
@@ -238,16 +245,16 @@ def _check_data_shape(site: str, shape: Shape, times: Shape, fn: Distribution, f
 def _check_in_support(
     site: str, fn: Distribution, steps: int, array: np.ndarray, used: np.ndarray
 ) -> None:
-    if isinstance(fn, Evaluated) or not _is_judged(_bare(fn.support)):
+    if isinstance(fn, Evaluated) or not is_judged(bare(fn.support)):
         return
-    if isinstance(_bare(fn.support), type(constraints.real)):
+    if isinstance(bare(fn.support), type(constraints.real)):
         return  # what is finite is inside: nothing to compile
-    inside = over_steps(lambda d, v: _is_inside(_bare(d.support), v), steps)(fn, array)
+    inside = over_steps(lambda d, v: is_inside(bare(d.support), v), steps)(fn, array)
     if jnp.shape(inside) != array.shape:  # a support of whole events, e.g. the simplex
         inside = np.broadcast_to(np.expand_dims(inside, -1), array.shape)
     bad = ~np.asarray(inside) & used
     if bad.any():
-        first, domain = _first(bad), _describe(fn.support)
+        first, domain = _first(bad), describe(fn.support)
         raise SiteError(
             site,
             f"{int(bad.sum())} observed value(s) lie outside the support of {_public_name(fn)} "
@@ -294,86 +301,6 @@ def _first(bad: np.ndarray) -> tuple[int, ...]:
     return tuple(int(i) for i in np.argwhere(bad)[0])
 
 
-# --------------------------------------------------------------------------------------- domains
-
-_OPEN_AT_ZERO = (type(constraints.positive), type(constraints.softplus_positive))
-_SIMPLEX = type(constraints.simplex)
-
-
-def _is_judged(support: Any) -> bool:
-    """Whether data can be judged by this support without tripping over rounding."""
-    if support is None or constraints.is_dependent(support):
-        return False
-    if isinstance(support, type(constraints.circular)):
-        return False  # angles come back after a full turn
-    return support.event_dim == 0 or isinstance(support, _SIMPLEX)
-
-
-def _is_inside(support: constraints.Constraint, value: Any) -> Any:
-    if isinstance(support, _SIMPLEX):
-        near_one = jnp.abs(jnp.sum(value, axis=-1) - 1) < _SIMPLEX_TOLERANCE
-        return near_one & jnp.all(value >= 0, axis=-1)
-    return support(value)
-
-
-def _bare(constraint: Any) -> Any:
-    while isinstance(constraint, constraints.independent):
-        constraint = constraint.base_constraint
-    return constraint
-
-
-def _words(constraint: Any) -> str:
-    """The class of a constraint in words: ``"unit interval"``."""
-    name = type(_bare(constraint)).__name__.strip("_")
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
-
-
-def _describe(constraint: Any) -> str:
-    """A domain as it stands after "is not": ``"positive"``, ``"between 0 and 1"``."""
-    constraint, words = _bare(constraint), _words(constraint)
-    low, high = (_shown(getattr(constraint, f"{side}_bound", None)) for side in ("lower", "upper"))
-    plain = {
-        "softplus positive": "positive",
-        "nonnegative": "positive or 0",
-        "greater than eq": "positive or 0" if low in ("0", "0.0") else f"at least {low}",
-        "unit interval": "between 0 and 1",
-        "integer nonnegative": "a whole number from 0 up",
-        "integer positive": "a whole number from 1 up",
-        "integer greater than": f"a whole number from {low} up",
-        "integer interval": f"a whole number from {low} to {high}",
-        "boolean": "0 or 1",
-        "greater than": f"above {low}",
-        "less than": f"below {high}",
-        "less than eq": f"at most {high}",
-        "interval": f"between {low} and {high}",
-        "open interval": f"between {low} and {high}",
-        "simplex": "non-negative with sum 1",
-        "positive definite": "a symmetric positive-definite matrix",
-        "lower cholesky": "a lower-triangular matrix with positive diagonal",
-    }
-    return plain.get(words, words)
-
-
-def _shown(bound: Any) -> str:
-    if bound is None or not _is_known(bound):
-        return "its bound"
-    array = np.asarray(bound)
-    return str(array.item()) if array.size == 1 else f"{array.min()}..{array.max()}"
-
-
-def _repair(name: str, constraint: Any) -> str:
-    if _describe(constraint) == "positive or 0":
-        return f"jnp.exp(log_{name})"
-    return {
-        "positive": f"jnp.exp(log_{name})",
-        "softplus positive": f"jnp.exp(log_{name})",
-        "unit interval": "jax.nn.sigmoid(logit)",
-        "simplex": "jax.nn.softmax(logits)",
-        "positive definite": f"a @ a.T + 1e-3 * jnp.eye(len(a))   # a: any matrix, for {name}",
-        "lower cholesky": "jnp.linalg.cholesky(covariance)",
-    }.get(_words(constraint), f"{name}   # {_describe(constraint)}")
-
-
 def _public_name(dist: Distribution) -> str:
     """The name that the user wrote: ``Bernoulli`` where the class is ``BernoulliProbs``."""
     while isinstance(dist, _TRANSPARENT):
@@ -392,11 +319,7 @@ def _call(dist: Distribution, name: str, value: str) -> str:
     return f"{call}   # {comment}" if comment else call
 
 
-def _is_known(value: Any) -> bool:
-    return not_jax_tracer(value) and not isinstance(value, jax.ShapeDtypeStruct)
-
-
 def _is_known_number(value: Any) -> bool:
-    if value is None or not _is_known(value):
+    if value is None or not is_known(value):
         return False
     return bool(jnp.issubdtype(jnp.result_type(value), jnp.number))

@@ -1,47 +1,165 @@
-"""Takes a function; gives it compiled, ahead of its first call, with options for the machine."""
+"""Takes a function; gives it compiled, found again by what it does, with options for the machine.
+
+The function is recorded anew by each :class:`Compiled`, which takes a fraction of a second; what
+was recorded says whether a program that is compiled already serves it. So new data of the same
+shapes compile nothing, and whatever changes what a model does (a global, a default, an attribute, a
+redefined class) is another program.
+"""
 
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
 import jax
+import numpy as np
 
-__all__ = ["Ahead", "compiler_options"]
+from asvi.traced import Traced, evaluate
+
+__all__ = ["Compiled", "Store", "compiler_options", "forget_programs"]
 
 
-class Ahead:
-    """A function that is being compiled; called, it waits for that.
+class Store:
+    """What was made last, by key; the oldest goes first.
 
-    The model is traced at once: NumPyro's handlers are one stack for all threads. What comes after
-    goes on beside; where that is ``urgent``, only the compiler itself, which needs no Python.
+    >>> store = Store(2)
+    >>> [store.get(k, lambda k=k: k.upper()) for k in "aba"], len(store)
+    (['A', 'B', 'A'], 2)
+    """
+
+    def __init__(self, most: int):
+        self.most, self._kept = most, OrderedDict()
+
+    def get(self, key: Any, make: Callable[[], Any]) -> Any:
+        if key not in self._kept:
+            self._kept[key] = make()
+        self._kept.move_to_end(key)
+        while len(self._kept) > self.most:
+            self._kept.popitem(last=False)
+        return self._kept[key]
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def clear(self) -> None:
+        self._kept.clear()
+
+
+#: Compiled programs of all problems.
+_PROGRAMS = Store(256)
+
+
+def forget_programs() -> None:
+    """Compile everything anew from here on."""
+    _PROGRAMS.clear()
+
+
+class Compiled:
+    """``function``, compiled for the shapes and types of what it is called with.
+
+    :param once: leave out what the compiler does for speed.
+
+    >>> double = Compiled(lambda x: 2 * x)
+    >>> double(np.ones(2)).tolist()
+    [2.0, 2.0]
     """
 
     _pool = ThreadPoolExecutor(1, "compile")
 
-    def __init__(self, jitted: Any, inputs: tuple, urgent: bool = False):
-        self.jitted = jitted
-        traced = jitted.trace(*inputs)
-        lowered = traced.lower() if urgent else None
-        double = bool(jax.config.read("jax_enable_x64"))
-
-        def work() -> Any:
-            with jax.enable_x64(double):
-                return (lowered or traced.lower()).compile()
-
-        self.compiled = self._pool.submit(work)
+    def __init__(self, function: Callable, *, once: bool = False):
+        self.function, self.once = function, once
+        self._made: dict[Any, _Program] = {}
 
     def __call__(self, *inputs: Any) -> Any:
-        try:
-            return self.compiled.result()(*inputs)
-        except TypeError:  # other types than those foreseen
-            return self.jitted(*inputs)
+        leaves, tree = jax.tree.flatten(inputs)
+        if any(map(_is_traced, leaves)):
+            return self.function(*inputs)
+        return self._program(leaves, tree)(leaves)
 
-    def _cache_size(self) -> int:
-        """Programs that were compiled besides the one foreseen."""
-        return self.jitted._cache_size()
+    def begin(self, *inputs: Any, urgent: bool = False) -> Compiled:
+        """Compile, beside what else goes on, for inputs of these shapes.
+
+        The function is recorded at once: NumPyro's handlers are one stack for all threads. Where it
+        is ``urgent``, nothing but the compiler itself, which needs no Python, is left for later.
+        """
+        leaves, tree = jax.tree.flatten(inputs)
+        self._program(leaves, tree, self._pool, urgent)
+        return self
+
+    def _program(self, leaves: list, tree: Any, pool: Any = None, urgent: bool = False) -> _Program:
+        about = tree, bool(jax.config.read("jax_enable_x64")), *map(_kind, leaves)
+        if about not in self._made:
+            traced = Traced(self.function, *jax.tree.unflatten(tree, leaves))
+            self._made[about] = _Program(traced, self.once, pool, urgent)
+        return self._made[about]
+
+
+def _is_traced(x: Any) -> bool:
+    return isinstance(x, jax.core.Tracer)
+
+
+def _kind(x: Any) -> Any:
+    if isinstance(x, bool | int | float | complex):
+        return type(x)
+    return np.shape(x), x.dtype, bool(getattr(x, "weak_type", False))
+
+
+class _Program:
+    """A recorded function with its constants, and the compiled program that serves it."""
+
+    def __init__(self, traced: Traced, once: bool, pool: Any, urgent: bool):
+        self.traced, self.tree = traced, traced.tree
+        self.types = [v.aval.dtype for v in traced.jaxpr.invars]
+        self.is_inside = any(map(_is_traced, traced.consts))  # of what is being recorded
+        if self.is_inside:
+            return
+        self.consts = jax.device_put(traced.consts)
+        key = (traced.key, once, jax.default_backend())
+        self.compiled: Future = _PROGRAMS.get(key, lambda: _compiling(traced, once, pool, urgent))
+
+    def __call__(self, leaves: list[Any]) -> Any:
+        if self.is_inside:
+            return jax.tree.unflatten(
+                self.tree, evaluate(self.traced.jaxpr, self.traced.consts, leaves)
+            )
+        given = [
+            x if isinstance(x, jax.Array) and x.dtype == dtype else np.asarray(x, dtype)
+            for x, dtype in zip(leaves, self.types, strict=True)
+        ]
+        return jax.tree.unflatten(self.tree, self.compiled.result()(self.consts, given))
+
+
+def _compiling(traced: Traced, once: bool, pool: Any, urgent: bool) -> Future:
+    jaxpr, options = traced.jaxpr, compiler_options(once=once)
+    double = bool(jax.config.read("jax_enable_x64"))
+    shapes = [
+        [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in some]
+        for some in (jaxpr.constvars, jaxpr.invars)
+    ]
+
+    def program(consts: list[Any], inputs: list[Any]) -> list[Any]:
+        return evaluate(jaxpr, consts, inputs)
+
+    def lower() -> Any:
+        with jax.enable_x64(double):
+            return jax.jit(program, compiler_options=options).lower(*shapes)
+
+    if pool is None:
+        found: Future = Future()
+        found.set_result(lower().compile())
+        return found
+    lowered = lower() if urgent else None
+
+    def work() -> Any:
+        ready = lowered or lower()
+        with jax.enable_x64(double):
+            return ready.compile()
+
+    return pool.submit(work)
 
 
 def compiler_options(*, once: bool = False) -> dict[str, Any] | None:

@@ -193,14 +193,12 @@ def _by_site(posterior: Posterior, key: jax.Array) -> dict[str, float]:
     problem = posterior.problem
     whole = not isinstance(problem.guide, AutoASVI)
 
-    def compiled(params, keys, arrays):
-        return over_draws(lambda k: problem.terms_at(params, k, arrays), keys)
+    def compiled(params, keys):
+        return over_draws(lambda k: problem.terms_at(params, k), keys)
 
     keys = jax.random.split(key, DRAWS // 2)
     run = problem.jit("site_terms", lambda: compiled)
-    terms = {
-        k: np.asarray(v, float) for k, v in run(posterior.params, keys, posterior.arrays).items()
-    }
+    terms = {k: np.asarray(v, float) for k, v in run(posterior.params, keys).items()}
     sites = [problem.program.with_parents(site) for site in problem.program.sites]
     found = {}
     for site in problem.program.latent:

@@ -9,6 +9,8 @@ import jax.numpy as jnp
 from numpyro import handlers
 from numpyro.util import not_jax_tracer
 
+from asvi.arguments import arrays_in
+
 __all__ = ["DrawingGuide"]
 
 
@@ -81,5 +83,5 @@ class DrawingGuide:
 
     def _remember(self, args: tuple, kwargs: dict[str, Any]) -> None:
         """Keep the first arguments, if they are numbers."""
-        if all(not_jax_tracer(x) for x in jax.tree.leaves((args, kwargs))):
+        if all(not_jax_tracer(x) for _, x in arrays_in(args, kwargs)):
             self._first_call = (args, kwargs)

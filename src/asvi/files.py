@@ -12,6 +12,7 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
 import numpy as np
 
@@ -29,7 +30,7 @@ def write_file(path: str | Path, header: Mapping[str, Any], arrays: Mapping[str,
         with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as bundle:
             bundle.writestr("header.json", json.dumps(header, indent=1, allow_nan=True))
             for name, array in arrays.items():
-                with bundle.open(f"{name.replace('/', '|')}.npy", "w", force_zip64=True) as member:
+                with bundle.open(f"{quote(name, safe='')}.npy", "w", force_zip64=True) as member:
                     np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
         os.replace(partial, path)
     finally:
@@ -49,7 +50,8 @@ def read_file(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, np
                 if name.endswith(".npy"):
                     with bundle.open(name) as member:
                         array = np.lib.format.read_array(member, allow_pickle=False)
-                    arrays[name.removesuffix(".npy").replace("|", "/")] = array
+                    # Files of before 0.2 have a bar for each slash.
+                    arrays[unquote(name.removesuffix(".npy").replace("|", "/"))] = array
     except (zipfile.BadZipFile, KeyError, ValueError, EOFError, OSError) as error:
         raise AsviError(
             f"{path} is not a file of asvi, or it is damaged ({type(error).__name__}: {error})."

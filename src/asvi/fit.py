@@ -14,6 +14,7 @@ import numpy as np
 import optax
 
 from asvi import inference_data, stored
+from asvi.arguments import check_options
 from asvi.diagnose import Report, diagnose
 from asvi.errors import AsviError, FamilyError
 from asvi.explain import Explanation, explain, name_of
@@ -21,7 +22,7 @@ from asvi.families import Amortized, Coupled, Family, StructuredNormal, WholeFam
 from asvi.fitting import checkpoint as checkpoints
 from asvi.fitting.choice import Choice, choose_family
 from asvi.fitting.plan import Plan
-from asvi.fitting.problem import Problem, problem_for
+from asvi.fitting.problem import Problem
 from asvi.fitting.run import Run, check_plan, run
 from asvi.fitting.structured import fit_structured
 from asvi.fitting.units import is_coupling_weight
@@ -50,19 +51,17 @@ class Fit:
     seconds: float
     info: dict[str, Any] = field(repr=False)
     problem: Problem = field(repr=False)
-    arrays: list[Any] = field(repr=False)
-    has_data: bool = field(default=True, repr=False)
     told: str = field(default="", repr=False)
     """The diagnosis in words, of a loaded fit."""
 
     @cached_property
     def posterior(self) -> Posterior:
         """The fitted distribution: draws, densities, predictions."""
-        return Posterior(self.problem, self.params, self.arrays)
+        return Posterior(self.problem, self.params)
 
     @cached_property
     def _report(self) -> Report:
-        stored.need_data(self.has_data, "diagnose()")
+        self.problem.arguments.need_data("diagnose()")
         return diagnose(self.posterior, self)
 
     def diagnose(self) -> Report:
@@ -75,7 +74,7 @@ class Fit:
 
     def to_arviz(self, draws: int = 1000, key: jax.Array | None = None) -> Any:
         """ArviZ data: posterior, prior, predictive draws, data, log likelihood; see ``docs``."""
-        stored.need_data(self.has_data, "to_arviz()")
+        self.problem.arguments.need_data("to_arviz()")
         return inference_data.to_arviz(self.posterior, self, draws, key)
 
     def save(self, path: str | Path, model_path: str | None = None) -> None:
@@ -83,7 +82,7 @@ class Fit:
 
         ``model_path``, like ``"my_model.py:model"``, lets ``asvi report`` find the model again.
         """
-        told = self.told or (str(self.diagnose()) if self.has_data else "")
+        told = self.told or (str(self.diagnose()) if self.problem.arguments.has_data else "")
         stored.save(path, self.posterior, self, {"diagnosis": told, "model_path": model_path})
 
     def __str__(self) -> str:
@@ -105,7 +104,7 @@ class Fit:
             parts.append(f"family: {self.info['family']}")
         if self.skipped_steps:
             parts.append(f"{self.skipped_steps} gradients were not finite and were skipped")
-        if self.has_data:
+        if self.problem.arguments.has_data:
             report = self.diagnose()
             parts.append(f"verdict: {report.verdict}. {report.advice}")
         elif self.told:
@@ -115,6 +114,7 @@ class Fit:
 
 def fit(
     model: Callable,
+    /,
     *args: Any,
     key: jax.Array | None = None,
     family: Family | WholeFamily | Mapping[str, Family] | None = None,
@@ -124,8 +124,8 @@ def fit(
     restarts: int | None = None,
     optimizer: optax.GradientTransformation | None = None,
     tolerance: float | None = None,
-    discrete: str | Mapping[str, str] = "auto",
-    progress: bool = True,
+    discrete: str | Mapping[str, str] | None = None,
+    progress: bool | None = None,
     checkpoint: str | Path | None = None,
     **kwargs: Any,
 ) -> Fit:
@@ -153,8 +153,9 @@ def fit(
         compiled program.
     :param tolerance: gain in ELBO, in nats, that is not worth another cycle (default 0.01).
     :param discrete: how gradients of discrete sites are had, for all or by site name:
-        ``"enumerate"``, ``"score"`` or ``"auto"``; see :class:`~asvi.objective.ELBO`.
-    :param progress: show a line of progress.
+        ``"enumerate"``, ``"score"`` or ``"auto"``, which is the default; see
+        :class:`~asvi.objective.ELBO`.
+    :param progress: show a line of progress (default True).
     :param checkpoint: a file that the run is saved to as it goes; after a kill, the same call, or
         :func:`resume`, goes on from there to the same result. There is no first look then.
 
@@ -167,6 +168,13 @@ def fit(
     (True, 'good')
     """
     begun = time.monotonic()
+    options = {
+        "key": key, "family": family, "amortize": amortize, "draws": draws, "steps": steps,
+        "restarts": restarts, "optimizer": optimizer, "tolerance": tolerance,
+        "discrete": discrete, "progress": progress, "checkpoint": checkpoint,
+    }  # fmt: skip
+    check_options(model, "asvi.fit", options)
+    discrete, progress = discrete or "auto", progress is not False
     chosen = {"draws": draws, "max_steps": steps, "lanes": restarts, "tolerance": tolerance}
     plan = Plan(**{name: value for name, value in chosen.items() if value is not None})
     check_plan(plan)
@@ -174,9 +182,9 @@ def fit(
     if checkpoint is not None:
         checkpoints.check_writable(checkpoint)
     if isinstance(family, StructuredNormal) and amortize is None:
-        problem, arrays, found = fit_structured(model, family, args, kwargs, key, plan, begun)
+        problem, found = fit_structured(model, family, args, kwargs, key, plan, begun)
         found.info["family"] = f"{name_of(family)}, as asked for"
-        return _as_fit(found, problem, arrays)
+        return _as_fit(found, problem)
     choice, first = _asked(family, amortize), None
     if choice is None:
         if optimizer is None and checkpoint is None:
@@ -186,13 +194,11 @@ def fit(
     key = jax.random.key(0) if key is None else key
     if choice is None:
         choice = choose_family(model, args, kwargs, discrete, key, plan, progress)
-    problem, arrays = choice.made or problem_for(model, choice.family, args, kwargs, discrete)
+    problem = choice.made or Problem(model, choice.family, args, kwargs, discrete=discrete)
     state = choice.state
-    if draws is None and problem.may_have_scores and problem.has_scores(arrays):
+    if draws is None and problem.may_have_scores and problem.has_scores():
         plan, state = replace(plan, draws=8), None
-    found = choice.stopped or run(
-        problem, arrays, key, plan, progress, checkpoint, begun, state=state
-    )
+    found = choice.stopped or run(problem, key, plan, progress, checkpoint, begun, state=state)
     found.info["family"] = _why(problem, found, choice.measured)
     if first is not None and first.elbo - found.elbo > 2 * np.hypot(found.elbo_se, first.elbo_se):
         lower = f"{name_of(problem.family)} ended {first.elbo - found.elbo:.2g} nat lower"
@@ -200,7 +206,7 @@ def fit(
         if "interrupted" in found.message:
             first.message, first.converged = found.message, False
         return first
-    return _as_fit(found, problem, arrays)
+    return _as_fit(found, problem)
 
 
 def _first_look(
@@ -208,7 +214,7 @@ def _first_look(
 ) -> Fit | None:
     """The nearest Gaussian over the program's noise: often all there is to find. None without."""
     try:
-        problem, arrays, found = fit_structured(
+        problem, found = fit_structured(
             model, StructuredNormal(), args, kwargs, key, plan, begun, quick=True
         )
     except FamilyError:
@@ -217,7 +223,7 @@ def _first_look(
         f"StructuredNormal: importance weights find it within {found.info['divergence']:.1g} nat "
         "of the posterior, less than the tolerance. family=asvi.families.Coupled() overrides it"
     )
-    return _as_fit(found, problem, arrays)
+    return _as_fit(found, problem)
 
 
 def _why(problem: Problem, found: Run, measured: str | None) -> str:
@@ -242,12 +248,13 @@ def _why(problem: Problem, found: Run, measured: str | None) -> str:
 def resume(
     path: str | Path,
     model: Callable,
+    /,
     *args: Any,
     family: Family | WholeFamily | Mapping[str, Family] | None = None,
     amortize: str | None = None,
     optimizer: optax.GradientTransformation | None = None,
-    discrete: str | Mapping[str, str] = "auto",
-    progress: bool = True,
+    discrete: str | Mapping[str, str] | None = None,
+    progress: bool | None = None,
     **kwargs: Any,
 ) -> Fit:
     """Go on with the run that ``fit(..., checkpoint=path)`` began, to the result it would have had.
@@ -256,27 +263,33 @@ def resume(
     :func:`fit` of family, optimiser and ``discrete``.
     """
     begun = time.monotonic()
+    options = {"family": family, "amortize": amortize, "optimizer": optimizer}
+    options |= {"discrete": discrete, "progress": progress}
+    check_options(model, "asvi.resume", options)
+    discrete, progress = discrete or "auto", progress is not False
     key, plan = checkpoints.header(path)
     plan = _with_optimizer(plan, optimizer)
     choice = _asked(family, amortize)
     if choice is None:
         choice = choose_family(model, args, kwargs, discrete, key, plan, progress)
-    problem, arrays = choice.made or problem_for(model, choice.family, args, kwargs, discrete)
-    found = choice.stopped or run(
-        problem, arrays, key, plan, progress, path, begun, must_exist=True
-    )
+    problem = choice.made or Problem(model, choice.family, args, kwargs, discrete=discrete)
+    found = choice.stopped or run(problem, key, plan, progress, path, begun, must_exist=True)
     found.info["family"] = _why(problem, found, choice.measured)
-    return _as_fit(found, problem, arrays)
+    return _as_fit(found, problem)
 
 
-def load(path: str | Path, model: Callable, *, family: Any = None) -> Fit:
+def load(
+    path: str | Path, model: Callable, /, *args: Any, family: Any = None, **kwargs: Any
+) -> Fit:
     """A saved fit of ``model``; it draws without the training data.
 
-    What needs data (``diagnose``, ``to_arviz``) asks for them by :func:`fit`. Where the family
-    holds a network of your own, give that family again: the file has its weights, not its code.
+    What needs data (``diagnose``, ``to_arviz``, ``model_log_prob``, predictions at the data of the
+    fit) wants them again: ``asvi.load(path, model, *data)``, as they were given to :func:`fit`.
+    Where the family holds a network of your own, give that family, too: the file has its weights,
+    not its code.
     """
-    found, problem, arrays, about = stored.load(path, model, family)
-    result = _as_fit(found, problem, arrays, has_data=False)
+    found, problem, about = stored.load(path, model, family, args, kwargs)
+    result = _as_fit(found, problem)
     result.told = about["diagnosis"]
     return result
 
@@ -305,5 +318,5 @@ def _with_optimizer(plan: Plan, optimizer: Any) -> Plan:
     return replace(plan, optimizer=optimizer, rates=(1.0,), gaussian_rates=(1.0,))
 
 
-def _as_fit(found: Run, problem: Problem, arrays: list[Any], has_data: bool = True) -> Fit:
-    return Fit(**vars(found), problem=problem, arrays=arrays, has_data=has_data)
+def _as_fit(found: Run, problem: Problem) -> Fit:
+    return Fit(**vars(found), problem=problem)

@@ -31,13 +31,13 @@ from numpyro.infer.autoguide import AutoGuide
 from numpyro.util import not_jax_tracer
 
 from asvi.advice import hint_at_scan, jumps, refuse_reversed_scans
+from asvi.arguments import arrays_in
 from asvi.dependence import Dependence, crossings
 from asvi.drawing import DrawingGuide
 from asvi.encoding import encodings_of
 from asvi.errors import FamilyError
 from asvi.families import Amortized, ContextFamily, ConvexUpdate, Family, Parameter, WholeFamily
-from asvi.input_check import input_check_of
-from asvi.layout import known_numbers
+from asvi.input_check import InputCheck, known_numbers
 from asvi.losses import check_loss
 from asvi.program import Program, Site, survey
 from asvi.reading import SurrogateReading
@@ -107,7 +107,7 @@ class AutoASVI(DrawingGuide, AutoGuide):
         self.jumps: frozenset[str] = frozenset()  # continuous sites that decide a branch
         self.dependence: Dependence | None = None  # known after the first call
         self._starts: dict[str, dict[str, Distribution]] = {}
-        self._input_check = input_check_of(model)
+        self._input_check = InputCheck(model)
         self._losses_seen: set[str] = set()
 
     # ---------------------------------------------------------------------------- as a guide
@@ -168,7 +168,7 @@ class AutoASVI(DrawingGuide, AutoGuide):
         if smooth and not self.jumps:
             return Dependence(program, contexts, None)
         crossed = None
-        if all(not_jax_tracer(x) for x in jax.tree.leaves((args, kwargs))):
+        if all(not_jax_tracer(x) for _, x in arrays_in(args, kwargs)):
             with known_numbers():
                 crossed = crossings(program, self.model, args, kwargs, self.jumps)
         return Dependence(program, contexts, crossed)

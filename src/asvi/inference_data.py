@@ -58,10 +58,9 @@ def to_arviz(posterior: Posterior, run: Any, draws: int, key: jax.Array | None) 
     problem = posterior.problem
     program = problem.program
     found, log_q = posterior._draw(keys[0], (draws,))
-    latent = {site.name: found[site.name] for site in program.latent}
-    joint = posterior.model_log_prob(latent)
+    joint = posterior.model_log_prob(found)
     groups = {
-        "posterior": _one_chain(found),
+        "posterior": _one_chain({n: x for n, x in found.items() if n not in posterior.parts}),
         "prior": _one_chain(prior_draws(posterior, keys[1], draws)),
         "posterior_predictive": _one_chain(posterior.predictive(keys[2], draws=draws)),
         "log_likelihood": _one_chain(posterior.log_likelihood(found)),
@@ -111,9 +110,9 @@ def prior_draws(posterior: Posterior, key: jax.Array, draws: int) -> dict[str, A
     problem = posterior.problem
     names = {site.name for site in problem.program.latent}
 
-    def compiled(keys, params, arrays):
+    def compiled(keys, params):
         def one(key):
-            args, kwargs = problem.arguments(arrays)
+            args, kwargs = problem.arguments
             met = trace_of(problem.model, key, params, {}, args, kwargs)
             return {
                 name: site["value"]
@@ -124,20 +123,20 @@ def prior_draws(posterior: Posterior, key: jax.Array, draws: int) -> dict[str, A
         return over_draws(one, keys)
 
     run = problem.jit("prior", lambda: compiled)
-    return run(jax.random.split(key, draws), posterior.params, posterior.arrays)
+    return run(jax.random.split(key, draws), posterior.params)
 
 
 def _observed(posterior: Posterior) -> dict[str, np.ndarray]:
     problem = posterior.problem
     names = {site.name for site in problem.program.sites if site.kind == "observed"}
 
-    def compiled(params, arrays):
-        args, kwargs = problem.arguments(arrays)
+    def compiled(params):
+        args, kwargs = problem.arguments
         met = trace_of(problem.model, jax.random.key(0), params, {}, args, kwargs)
         return {name: met[name]["value"] for name in sorted(names)}
 
     run = problem.jit("observed", lambda: compiled)
-    return {k: np.asarray(v) for k, v in run(posterior.params, posterior.arrays).items()}
+    return {k: np.asarray(v) for k, v in run(posterior.params).items()}
 
 
 def summary_table(posterior: Posterior, rows: int = 40) -> Table:

@@ -1,32 +1,34 @@
 """Takes a model's arguments; raises where their numbers are wrong; gives the priors at the start.
 
-The model is run at its prior's centre and at a draw from the prior, as one compiled program that
-takes the arrays as inputs: later data of the same shapes are checked without compiling. The check
-can be begun, and looked at later: the compiler works beside what else goes on.
+The model is run at its prior's centre and at a draw from the prior, as one compiled program: later
+data of the same shapes are checked without compiling. The check can be begun, and looked at later:
+the compiler works beside what else goes on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache, partial
+from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from numpyro.distributions import Distribution, Unit
+from numpyro.util import not_jax_tracer
 
 from asvi.checks import check_distribution, check_observed
-from asvi.compiling import Ahead, compiler_options
+from asvi.compiling import Compiled
 from asvi.errors import SiteError
-from asvi.layout import NEEDS_VALUES, Layout, known_numbers, split
 from asvi.program import survey
 
-__all__ = ["InputCheck", "input_check_of", "judge"]
+__all__ = ["InputCheck", "judge", "known_numbers"]
 
 _proper = partial(check_distribution, edge_is_fine=True)
 
 
 class InputCheck:
-    """Checks calls of one model; what was compiled is kept, by the layout of the arguments.
+    """Checks calls of one model, by a program that later calls of like shapes use again.
 
     >>> import numpy as np, numpyro, numpyro.distributions as dist
     >>> def model(y):
@@ -43,19 +45,19 @@ class InputCheck:
 
     def __init__(self, model: Callable):
         self.model = model
-        self._kept: dict[Any, tuple[Callable, dict[str, Any]]] = {}
+        self._begun: tuple[Compiled, dict[str, Any]] | None = None
 
     def __call__(self, args: tuple, kwargs: dict[str, Any]) -> dict[str, Distribution]:
         """Every site's distribution at the prior's centre, by address."""
-        arrays, layout = split(args, kwargs)
-        key = layout.key()
+        (run, about), self._begun = self._begun or _looking(self.model, args, kwargs), None
         with known_numbers():
-            if key is None:
-                look, about = _looking(self.model, layout, arrays)
-                found = _run(look, [])
-            else:
-                found, about = self._run_kept(key, layout, arrays)
-            _priors, values, at_center, at_draw = found
+            try:
+                priors, values, at_center, at_draw = run()
+            except TypeError as error:
+                if isinstance(error, jax.errors.JAXTypeError):
+                    raise
+                # A distribution with parts that are no arrays (sparse matrices).
+                priors, values, at_center, at_draw = run.function()
             _judge_data(values, at_center, about)
             try:
                 _judge(at_center, at_draw)
@@ -63,45 +65,24 @@ class InputCheck:
                 # Constants of the model are known while it runs operation by operation: what is
                 # wrong can then be said where it stands.
                 with jax.ensure_compile_time_eval():
-                    _looking(self.model, layout, arrays)[0]([])
+                    _looking(self.model, args, kwargs)[0].function()
                 raise
-        return found[0]
+        return priors
 
     def begin(self, args: tuple, kwargs: dict[str, Any]) -> None:
-        """Let the check of arguments like these be compiled, beside what else goes on."""
-        arrays, layout = split(args, kwargs)
-        key = layout.key()
-        if key is None or key in self._kept:
-            return
-        look, about = _looking(self.model, layout)
-        try:
-            self._kept[key] = Ahead(look, (arrays,)), about
-        except (*NEEDS_VALUES, TypeError):
-            pass  # the call itself deals with these
-
-    def _run_kept(self, key: Any, layout: Layout, arrays: list[Any]) -> tuple[Any, dict]:
-        if key not in self._kept:
-            look, about = _looking(self.model, layout)
-            try:
-                found = _run(look, arrays)
-            except NEEDS_VALUES:
-                look, about = _looking(self.model, layout, arrays)
-                return _run(look, []), about
-            self._kept[key] = look, about
-            return found, about
-        look, about = self._kept[key]
-        return _run(look, arrays), about
+        """Let the check of the next call, with these arguments, be compiled beside what goes on."""
+        run, about = _looking(self.model, args, kwargs)
+        with suppress(TypeError):  # the call itself deals with these
+            self._begun = run.begin(), about
 
 
-def input_check_of(model: Callable) -> InputCheck:
-    """The one check of this model, with what it has compiled, for all of its guides."""
-    try:
-        return _shared(model)
-    except TypeError:  # a model that cannot be told from others
-        return InputCheck(model)
+def known_numbers() -> AbstractContextManager:
+    """Within it, what is computed from known numbers is known, while a program is traced, too.
 
-
-_shared = lru_cache(16)(InputCheck)
+    Nothing is done where none is traced: JAX would then run every operation on constants by itself,
+    inside of what it compiles as well, each a program of its own.
+    """
+    return nullcontext() if not_jax_tracer(jnp.zeros(())) else jax.ensure_compile_time_eval()
 
 
 def judge(
@@ -131,13 +112,12 @@ def _judge(at_center: dict[str, Any], at_draw: dict[str, Any]) -> None:
 
 
 def _looking(
-    model: Callable, layout: Layout, fixed: list[Any] | None = None
-) -> tuple[Callable, dict[str, Any]]:
+    model: Callable, args: tuple, kwargs: dict[str, Any]
+) -> tuple[Compiled, dict[str, Any]]:
     """A compiled run of the model at centre and draw, and what it tells about the sites."""
     about: dict[str, Any] = {}
 
-    def look(arrays: list[Any]):
-        args, kwargs = layout.join(arrays if fixed is None else fixed)
+    def look():
         key = jax.random.key(0)
         center = survey(model, args, kwargs, "prior_mean", _proper)
         draw = survey(model, args, kwargs, "prior_draw")
@@ -148,14 +128,4 @@ def _looking(
         met = [{n: m["fn"] for n, m in run.trace.items() if n in values} for run in (center, draw)]
         return priors, values, *met
 
-    return jax.jit(look, compiler_options=compiler_options(once=True)), about
-
-
-def _run(look: Any, arrays: list[Any]) -> Any:
-    try:
-        return look(arrays)
-    except TypeError as error:
-        if isinstance(error, jax.errors.JAXTypeError):
-            raise
-        # A distribution with parts that are no arrays (sparse matrices).
-        return getattr(look, "jitted", look).__wrapped__(arrays)
+    return Compiled(look, once=True), about

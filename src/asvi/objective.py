@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from numpyro import handlers
 from numpyro.distributions import Distribution, Kumaraswamy, LogNormal, kl_divergence
+from numpyro.distributions.distribution import validation_enabled
 from numpyro.distributions.util import scale_and_mask
 from numpyro.infer import elbo as stock
 
@@ -296,16 +297,21 @@ def _mixed(score_share: Any, drawn: dict[str, Any], fixed: dict[str, Any]) -> ja
     return jnp.where(score_share == 1, plain, score_share * plain + (1 - score_share) * path)
 
 
-def trace_of(program: Callable, key, params, values, args, kwargs) -> Trace:
+def trace_of(
+    program: Callable, key, params, values, args, kwargs, reading: Callable = Interpretation
+) -> Trace:
+    """The sites of a run of ``program`` at these parameters and values, others drawn by ``key``."""
+
     def parameters(msg):
         return params.get(msg["name"]) if msg["type"] in ("param", "mutable") else None
 
     with (
+        validation_enabled(False),  # what is wrong with data is said once, by the check of them
         handlers.trace() as trace,
         handlers.seed(rng_seed=key),
         handlers.substitute(substitute_fn=parameters),
         handlers.substitute(data=values),
-        Interpretation(),
+        reading(),
     ):
         program(*args, **kwargs)
     return trace

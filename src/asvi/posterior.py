@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -11,15 +11,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from numpyro import handlers
-from numpyro.distributions import biject_to
+from numpyro.distributions import Unit, biject_to
 from numpyro.infer import Predictive
 
+from asvi.bodies import is_fixed
 from asvi.errors import AsviError, SiteError
 from asvi.families.structured import AutoStructuredNormal
 from asvi.fitting.problem import Problem
 from asvi.guide import AutoASVI
 from asvi.interpretation import Interpretation
-from asvi.layout import split
 from asvi.objective import log_density, trace_of
 from asvi.psis import Smoothed, smooth
 
@@ -45,9 +45,8 @@ class Posterior:
     True
     """
 
-    def __init__(self, problem: Problem, params: dict[str, jax.Array], arrays: list[Any]):
-        self.problem, self.params, self.arrays = problem, params, arrays
-        self._elsewhere: dict[Any, Problem] = {}
+    def __init__(self, problem: Problem, params: dict[str, jax.Array]):
+        self.problem, self.params = problem, params
         self._summary: tuple[dict[str, np.ndarray], dict[str, np.ndarray]] | None = None
 
     # ---------------------------------------------------------------------------------- draws
@@ -67,13 +66,7 @@ class Posterior:
 
     def _at(self, args: tuple, kwargs: dict[str, Any]) -> Posterior:
         """The same parameters at other arguments."""
-        arrays, layout = split(args, kwargs)
-        known = layout.key()
-        if known is None or known not in self._elsewhere:
-            problem = copy(self.problem)
-            problem.layout, problem.compiled, problem.static_data = layout, {}, False
-            self._elsewhere[known] = problem
-        return Posterior(self._elsewhere[known], self.params, arrays)
+        return Posterior(self.problem.at(args, kwargs), self.params)
 
     def elbo(
         self, key: jax.Array, *args: Any, draws: int = 100, **kwargs: Any
@@ -85,48 +78,58 @@ class Posterior:
         """
         at = self._at(args, kwargs) if args or kwargs else self
 
-        def compiled(keys, params, arrays):
+        def compiled(keys, params):
             def one(key):
-                return sum(at.problem.terms_at(params, key, arrays).values(), jnp.zeros(()))
+                return sum(at.problem.terms_at(params, key).values(), jnp.zeros(()))
 
             return jax.lax.map(one, keys, batch_size=32)
 
         run = at.problem.jit("elbo", lambda: compiled)
-        found = np.asarray(run(jax.random.split(key, draws), self.params, at.arrays), float)
+        found = np.asarray(run(jax.random.split(key, draws), self.params), float)
         return float(found.mean()), float(found.std(ddof=1) / np.sqrt(draws))
 
     def _draw(self, key: jax.Array, shape: tuple[int, ...]) -> tuple[Draws, jax.Array]:
-        """Draws, deterministic sites among them, and the guide's log density at each."""
+        """Draws, deterministic sites among them, and the guide's log density at each.
 
-        def compiled(keys, params, arrays):
-            def one(key):
-                args, kwargs = self.problem.arguments(arrays)
-                drawn = trace_of(self.problem.guide, key, params, {}, args, kwargs)
-                latent, log_q = _split(drawn)
-                met = trace_of(self.problem.model, jax.random.key(0), params, latent, args, kwargs)
-                made = {n: s["value"] for n, s in met.items() if s["type"] == "deterministic"}
-                return latent | made, log_q
+        Of plates that are seen in parts a draw has the rows, by the plate's name.
+        """
 
-            return over_draws(one, keys)
+        def compiled(keys, params):
+            return over_draws(lambda key: self.draw_one(key, params), keys)
 
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
         keys = jax.random.split(key, prod(shape))
-        run = self.problem.jit("draw", lambda: compiled)
-        drawn, log_q = run(keys, self.params, self.arrays)
+        drawn, log_q = self.problem.jit("draw", lambda: compiled)(keys, self.params)
         reshaped = {k: v.reshape(shape + v.shape[1:]) for k, v in drawn.items()}
         return reshaped, log_q.reshape(shape)
+
+    def draw_one(self, key: jax.Array, params: dict[str, Any]) -> tuple[Draws, jax.Array]:
+        """One draw and its log density, to be recorded."""
+        problem = self.problem
+        drawn = trace_of(problem.guide, key, params, {}, *problem.arguments)
+        latent, log_q = _split(drawn)
+        rows = {name: drawn[name]["value"] for name in self.parts if name in drawn}
+        given = {**latent, **rows}
+        met = trace_of(problem.model, jax.random.key(0), params, given, *problem.arguments)
+        made = {n: s["value"] for n, s in met.items() if s["type"] == "deterministic"}
+        return {**given, **made}, log_q
+
+    @cached_property
+    def parts(self) -> dict[str, int]:
+        """Plates that are seen in parts, by name, and how many of their members are seen."""
+        plates = [p for site in self.problem.program.sites for p in site.plates]
+        return {p.name: p.subsample_size for p in plates if p.subsample_size != p.size}
 
     def log_prob(self, draws: Draws) -> jax.Array:
         """Log density of the fitted distribution at draws of all latent sites."""
         guide = self.problem.guide
-        names = [site.name for site in self.problem.program.latent]
-        self._need(draws, names)
+        names = self._given(draws)
         if not isinstance(guide, AutoASVI | AutoStructuredNormal):
             return self._log_prob_of_whole(draws, names)
 
-        def compiled(values, params, arrays):
+        def compiled(values, params):
             def one(values):
-                args, kwargs = self.problem.arguments(arrays)
+                args, kwargs = self.problem.arguments
                 if isinstance(guide, AutoStructuredNormal):
                     return guide.log_density_at(params, values, args, kwargs)
                 drawn = trace_of(guide, jax.random.key(0), params, values, args, kwargs)
@@ -140,12 +143,12 @@ class Posterior:
         """A family of the whole model: density of the unconstrained vector, and the Jacobian."""
         guide: Any = self.problem.guide
 
-        def compiled(values, params, _arrays):
+        def compiled(values, params):
             density = guide.get_posterior(params)
 
             def one(values):
                 free, jacobian = {}, jnp.zeros(())
-                for name in names:
+                for name in guide._init_locs:
                     transform = biject_to(guide.prototype_trace[name]["fn"].support)
                     free[name] = transform.inv(values[name])
                     change = transform.log_abs_det_jacobian(free[name], values[name])
@@ -158,19 +161,28 @@ class Posterior:
         return self._over(draws, names, self.problem.jit("log_prob", lambda: compiled))
 
     def model_log_prob(self, draws: Draws) -> jax.Array:
-        """The model's joint log density of data and draws; unnormalised posterior density."""
-        names = [site.name for site in self.problem.program.latent]
-        self._need(draws, names)
+        """The model's joint log density of data and draws; unnormalised posterior density.
 
-        def compiled(values, params, arrays):
+        It is that of :func:`numpyro.infer.util.log_density`. Where plates are seen in parts, it is
+        that of the rows that the draws have by the plates' names.
+        """
+        self.problem.arguments.need_data("model_log_prob()")
+        names = self._given(draws)
+
+        def compiled(values, params):
             def one(values):
-                args, kwargs = self.problem.arguments(arrays)
-                met = trace_of(self.problem.model, jax.random.key(0), params, values, args, kwargs)
+                met = self._met(values, params)
                 return sum(log_density(s) for s in met.values() if s["type"] == "sample")
 
             return over_draws(one, values)
 
         return self._over(draws, names, self.problem.jit("model_log_prob", lambda: compiled))
+
+    def _met(self, values: Draws, params: dict[str, Any]) -> dict[str, Any]:
+        """The model's sites at one draw."""
+        return trace_of(
+            self.problem.model, jax.random.key(0), params, values, *self.problem.arguments
+        )
 
     def _over(self, draws: Draws, names: list[str], run: Callable) -> jax.Array:
         """Apply ``run`` to draws with any leading axes."""
@@ -179,29 +191,42 @@ class Posterior:
         lead = jnp.shape(draws[names[0]])[: jnp.ndim(draws[names[0]]) - event]
         flat = {}
         for name in names:
-            value, shape = jnp.asarray(draws[name]), program[name].shape
+            value = jnp.asarray(draws[name])
+            shape = (self.parts[name],) if name in self.parts else program[name].shape
             if value.shape != lead + shape:
                 raise AsviError(
                     f"site {name!r}: the draws given have shape {value.shape}; wanted is {lead} "
                     f"for the draws and {shape} for the site."
                 )
             flat[name] = value.reshape((prod(lead), *shape))
-        return run(flat, self.params, self.arrays).reshape(lead)
+        return run(flat, self.params).reshape(lead)
 
-    @staticmethod
-    def _need(draws: Draws, names: list[str]) -> None:
+    def _given(self, draws: Draws) -> list[str]:
+        """What of the draws decides a density: all latent sites, and rows of plates."""
+        latent = self.problem.program.latent
+        names = [site.name for site in latent]
         missing = [name for name in names if name not in draws]
         if missing:
             raise AsviError(
                 f"The draws lack {', '.join(missing)}; a joint density needs every latent site."
             )
+        for site in latent:
+            for plate in site.plates:
+                if plate.name in self.parts and plate.name not in draws:
+                    raise AsviError(
+                        f"The draws lack the rows of plate {plate.name!r}, of whose members "
+                        f"{site.name!r} has {plate.subsample_size} of {plate.size}.\n"
+                        f"Keep them: draws = result.posterior.sample(key, (1000,)) has them as "
+                        f"draws[{plate.name!r}]."
+                    )
+        return names + [name for name in self.parts if name in draws]
 
     # -------------------------------------------------------------------------------- moments
 
     def _moments(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         if self._summary is None:
             draws = self.sample(jax.random.key(0), (4000,))
-            found = {k: np.asarray(v, float) for k, v in draws.items()}
+            found = {k: np.asarray(v, float) for k, v in draws.items() if k not in self.parts}
             self._summary = (
                 {k: v.mean(0) for k, v in found.items()},
                 {k: v.std(0) for k, v in found.items()},
@@ -221,15 +246,19 @@ class Posterior:
     ) -> dict[str, np.ndarray]:
         """Marginal quantiles of each site; the levels are the first axis."""
         found = self.sample(jax.random.key(0), (draws,))
-        return {k: np.quantile(np.asarray(v, float), levels, axis=0) for k, v in found.items()}
+        return {
+            k: np.quantile(np.asarray(v, float), levels, axis=0)
+            for k, v in found.items()
+            if k not in self.parts
+        }
 
     # ------------------------------------------------------------------------------ importance
 
     def importance(self, key: jax.Array, draws: int = 2000) -> tuple[Draws, Smoothed]:
         """Draws, and their Pareto-smoothed weights against the exact posterior."""
+        self.problem.arguments.need_data("importance weights")
         found, log_q = self._draw(key, (draws,))
-        latent = {site.name: found[site.name] for site in self.problem.program.latent}
-        log_p, log_q = np.asarray(self.model_log_prob(latent), float), np.asarray(log_q, float)
+        log_p, log_q = np.asarray(self.model_log_prob(found), float), np.asarray(log_q, float)
         # A draw beyond what floats hold has no density at all: it weighs nothing.
         log_ratio = log_p - np.where(np.isfinite(log_q), log_q, np.inf)
         return found, smooth(log_ratio)
@@ -257,42 +286,40 @@ class Posterior:
         """
         draw_key, noise_key = jax.random.split(key)
         found = self.sample(draw_key, (draws,))
-        latent = {site.name: found[site.name] for site in self.problem.program.latent}
-        observed = [s.name for s in self.problem.program.sites if s.kind == "observed"]
         if args or kwargs:
+            latent = {site.name: found[site.name] for site in self.problem.program.latent}
             model = handlers.substitute(Interpretation(self.problem.model), data=self.params)
             return Predictive(model, latent)(noise_key, *args, **kwargs)
+        self.problem.arguments.need_data("predictive() without arguments")
+        observed = [s.name for s in self.problem.program.sites if s.kind == "observed"]
 
-        def compiled(values, keys, params, arrays):
+        def compiled(values, keys, params):
             def one(pair):
                 values, key = pair
-                args, kwargs = self.problem.arguments(arrays)
-                met = trace_of(self.problem.model, key, params, values, args, kwargs)
-                keys = jax.random.split(key, max(1, len(observed)))
-                return {
-                    name: met[name]["fn"].sample(k) for name, k in zip(observed, keys, strict=False)
-                }
+                args, kwargs = self.problem.arguments
+                met = trace_of(self.problem.model, key, params, values, args, kwargs, Redrawn)
+                return {name: met[name]["value"] for name in observed}
 
             return over_draws(one, (values, keys))
 
         run = self.problem.jit("predictive", lambda: compiled)
-        return run(latent, jax.random.split(noise_key, draws), self.params, self.arrays)
+        given = {name: found[name] for name in self._given(found)}
+        return run(given, jax.random.split(noise_key, draws), self.params)
 
     def log_likelihood(self, draws: Draws) -> dict[str, jax.Array]:
         """Pointwise log likelihood of each observed site at each draw (one leading axis)."""
-        latent = {site.name: draws[site.name] for site in self.problem.program.latent}
+        self.problem.arguments.need_data("log_likelihood()")
+        given = {name: draws[name] for name in self._given(draws)}
         observed = [s.name for s in self.problem.program.sites if s.kind == "observed"]
 
-        def compiled(values, params, arrays):
+        def compiled(values, params):
             def one(values):
-                args, kwargs = self.problem.arguments(arrays)
-                met = trace_of(self.problem.model, jax.random.key(0), params, values, args, kwargs)
+                met = self._met(values, params)
                 return {n: met[n]["fn"].log_prob(met[n]["value"]) for n in observed}
 
             return over_draws(one, values)
 
-        run = self.problem.jit("log_likelihood", lambda: compiled)
-        return run(latent, self.params, self.arrays)
+        return self.problem.jit("log_likelihood", lambda: compiled)(given, self.params)
 
     # ------------------------------------------------------------------------------------ NUTS
 
@@ -321,6 +348,17 @@ class Posterior:
             start[name] = jnp.mean(free, 0)
             variance.append(jnp.var(free, 0).ravel())
         return {"init_params": start, "inverse_mass_matrix": jnp.concatenate(variance)}
+
+
+class Redrawn(Interpretation):
+    """The model with its data drawn anew, each from what was drawn before it.
+
+    A site that the model's own ``condition`` gives a value keeps it.
+    """
+
+    def visit(self, msg: dict[str, Any]) -> None:
+        if msg["is_observed"] and not isinstance(msg["fn"], Unit) and not is_fixed(self, msg):
+            msg["is_observed"], msg["value"] = False, None  # the seed outside gives it a key
 
 
 def over_draws(one: Callable, draws: Any) -> Any:

@@ -7,13 +7,14 @@ depend on (covariates, not data): a loaded posterior draws without the training 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib.metadata import version as asvi_version
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.interpreters import partial_eval
+import numpyro
 
 from asvi import families
 from asvi.errors import AsviError, ModelError
@@ -21,30 +22,31 @@ from asvi.families import Amortized, Family, SetEncoder
 from asvi.files import read_file, write_file
 from asvi.fitting.problem import Problem
 from asvi.fitting.run import Run
-from asvi.objective import trace_of
 from asvi.posterior import Posterior
+from asvi.stored_arguments import (
+    arguments_from_json,
+    arguments_that_draws_need,
+    recorded_draw,
+)
 
-__all__ = ["load", "model_path_of", "need_data", "save"]
+__all__ = ["load", "model_path_of", "save"]
 
 KIND = "an asvi fit"
-FORMAT = 1
+FORMAT = 2
 _NUMBERS = ("elbo", "elbo_se", "converged", "message", "steps", "skipped_steps", "seconds", "info")
 
 
 def save(path: str | Path, posterior: Posterior, run: Any, about: dict[str, Any]) -> None:
     """Write parameters, what is needed to draw, and the run's account of itself."""
     problem = posterior.problem
-    used = arrays_that_draws_need(posterior)
+    arguments, kept, draws = arguments_that_draws_need(posterior)
     header = {
         "kind": KIND,
         "format": FORMAT,
         "family": _family_to_json(problem.family),
         "sites": _fingerprint(problem),
-        "arguments": _arguments_to_json(problem),
-        "arrays": [
-            {"shape": list(np.shape(a)), "dtype": str(a.dtype), "kept": bool(keep)}
-            for a, keep in zip(posterior.arrays, used, strict=True)
-        ],
+        "arguments": arguments,
+        "draws": {"digest": draws, "versions": _versions()},
         "run": {name: _plain(getattr(run, name)) for name in _NUMBERS},
         "about": about,
     }
@@ -56,35 +58,33 @@ def save(path: str | Path, posterior: Posterior, run: Any, about: dict[str, Any]
         else:  # a network of the model's own
             arrays |= {f"params/{name}#{i}": leaf for i, leaf in enumerate(leaves)}
     arrays["losses"] = run.losses
-    for i, (array, keep) in enumerate(zip(posterior.arrays, used, strict=True)):
-        if keep:
-            arrays[f"arguments/{i}"] = array
+    arrays |= {f"arguments/{i}": array for i, array in kept.items()}
     write_file(path, header, arrays)
 
 
 def load(
-    path: str | Path, model: Callable, family: Any = None
-) -> tuple[Run, Problem, list[Any], dict[str, Any]]:
-    """The run, its problem for ``model``, and arguments enough to draw."""
+    path: str | Path, model: Callable, family: Any, args: tuple, kwargs: dict[str, Any]
+) -> tuple[Run, Problem, dict[str, Any]]:
+    """The run, and its problem for ``model`` at these arguments, or at enough of them to draw."""
     header, stored = read_file(path, KIND)
     if header.get("format") != FORMAT:
         raise AsviError(
-            f"{path} has format {header.get('format')}; this version reads format {FORMAT}."
+            f"{path} has format {header.get('format')}; this version reads format {FORMAT}.\n"
+            "Load it with the version of asvi that wrote it, or call asvi.fit again."
         )
     family = _family_from_json(header["family"], path) if family is None else family
-    arrays = []
-    for i, about in enumerate(header["arrays"]):
-        blank = np.zeros(about["shape"], about["dtype"])
-        arrays.append(jnp.asarray(stored[f"arguments/{i}"] if about["kept"] else blank))
-    args, kwargs = _arguments_from_json(header["arguments"], arrays)
+    given = bool(args or kwargs)
+    if not given:
+        args, kwargs = arguments_from_json(header["arguments"], stored, path)
     try:
-        problem = Problem(model, family, args, kwargs, check=False)
+        problem = Problem(model, family, args, kwargs, check=given)
     except ModelError as error:
         name = getattr(model, "__name__", "the model given")
         raise AsviError(
             f"{path} belongs to another model: {name} cannot be called as the saved one was "
             f"({str(error).splitlines()[0]})"
         ) from error
+    problem.arguments.has_data = given
     found = _fingerprint(problem)
     if found != header["sites"]:
         there, here = set(header["sites"]), set(found)
@@ -94,8 +94,20 @@ def load(
             "Give asvi.load the model that was fitted."
         )
     params = _params(problem, stored, path)
+    draws = header["draws"]
+    if draws["versions"] == _versions() and draws["digest"] != recorded_draw(problem, params)[0]:
+        raise AsviError(
+            f"{path} belongs to another model: its sites are the same, and what is computed from "
+            "them is not. A number that the model reads (a global, a default, an attribute, an "
+            "argument) has changed since.\nGive asvi.load the model and data as they were fitted."
+        )
     run = Run(losses=stored["losses"], params=params, **header["run"])
-    return run, problem, arrays, header["about"]
+    return run, problem, header["about"]
+
+
+def _versions() -> list[str]:
+    """Of what decides how a model is recorded."""
+    return [jax.__version__, numpyro.__version__, asvi_version("asvi")]
 
 
 def _params(problem: Problem, stored: Mapping[str, Any], path: str | Path) -> dict[str, Any]:
@@ -131,38 +143,6 @@ def _params(problem: Problem, stored: Mapping[str, Any], path: str | Path) -> di
 def model_path_of(path: str | Path) -> str | None:
     """Where the model of a stored fit was found, if it was said."""
     return read_file(path, KIND)[0].get("about", {}).get("model_path")
-
-
-def need_data(there: bool, what: str) -> None:
-    """Raise where ``what`` was asked of a loaded fit."""
-    if not there:
-        raise AsviError(
-            f"{what} needs the training data, and this fit was loaded from a file, which has none."
-            "\nCall it on the result of asvi.fit, before saving."
-        )
-
-
-def arrays_that_draws_need(posterior: Posterior) -> list[bool]:
-    """Which arrays of the arguments the guide's draws, and deterministic sites, depend on."""
-    problem = posterior.problem
-    if problem.static_data:
-        return [True] * len(posterior.arrays)
-
-    def draw(arrays):
-        args, kwargs = problem.arguments(arrays)
-        key = jax.random.key(0)
-        drawn = trace_of(problem.guide, key, posterior.params, {}, args, kwargs)
-        latent = {
-            name: site["value"]
-            for name, site in drawn.items()
-            if site["type"] == "sample" and not site["infer"].get("is_auxiliary")
-        }
-        met = trace_of(problem.model, key, posterior.params, latent, args, kwargs)
-        return latent, {n: s["value"] for n, s in met.items() if s["type"] == "deterministic"}
-
-    jaxpr = jax.make_jaxpr(draw)(posterior.arrays).jaxpr
-    _, used = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
-    return list(used)
 
 
 def _fingerprint(problem: Problem) -> list[str]:
@@ -211,45 +191,6 @@ def _family_from_json(stored: Any, path: Any) -> Any:
             )
         settings[name] = _family_from_json(value, path) if isinstance(value, dict) else value
     return known(**settings)
-
-
-def _arguments_to_json(problem: Problem) -> Any:
-    count = iter(range(10**9))
-
-    def walk(x: Any) -> Any:
-        if isinstance(x, dict):
-            return {"dict": {str(k): walk(v) for k, v in x.items()}}
-        if isinstance(x, list | tuple):
-            return {type(x).__name__ if type(x) in (list, tuple) else "tuple": [walk(v) for v in x]}
-        if x is _MARK:
-            return {"array": next(count)}
-        if x is None or isinstance(x, bool | int | float | str):
-            return {"value": x}
-        raise AsviError(
-            f"an argument of the model is a {type(x).__name__}, which cannot be stored.\n"
-            "Pass it by functools.partial instead: asvi.fit(partial(model, network=network), data)"
-        )
-
-    # Arrays are numbered in the order of the flattened arguments.
-    marked = problem.layout.join([_MARK] * len(problem.layout.shapes))
-    return walk(marked)
-
-
-class _Mark:
-    pass
-
-
-_MARK = _Mark()
-
-
-def _arguments_from_json(stored: Any, arrays: list[Any]) -> Any:
-    ((kind, content),) = stored.items()
-    if kind == "dict":
-        return {k: _arguments_from_json(v, arrays) for k, v in content.items()}
-    if kind in ("list", "tuple"):
-        found = [_arguments_from_json(v, arrays) for v in content]
-        return found if kind == "list" else tuple(found)
-    return arrays[content] if kind == "array" else content
 
 
 def _plain(x: Any) -> Any:

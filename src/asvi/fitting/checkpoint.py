@@ -24,9 +24,7 @@ _INNER = "optimizer_"
 _last: dict[str, float] = {}
 
 
-def save(
-    path: str | Path, problem: Problem, arrays: list, key: jax.Array, plan: Plan, state: State
-) -> None:
+def save(path: str | Path, problem: Problem, key: jax.Array, plan: Plan, state: State) -> None:
     """Write the state, at most every two seconds, and always when the run is done."""
     now = time.monotonic()
     if state.phase != "done" and now - _last.get(str(path), -np.inf) < SECONDS_BETWEEN:
@@ -36,7 +34,7 @@ def save(
         "kind": KIND,
         "plan": plan.numbers(),
         "key": np.asarray(jax.random.key_data(key)).tolist(),
-        "problem": _fingerprint(problem, arrays, plan),
+        "problem": _fingerprint(problem, plan),
         "state": state.numbers(),
     }
     best = {} if state.best is None else {"best": state.best}
@@ -56,14 +54,12 @@ def header(path: str | Path) -> tuple[jax.Array, Plan]:
     return key, Plan(**settings)
 
 
-def load(
-    path: str | Path, problem: Problem, arrays: list, key: jax.Array, plan: Plan
-) -> State | None:
+def load(path: str | Path, problem: Problem, key: jax.Array, plan: Plan) -> State | None:
     """The state in the file; None where there is no file. Raises where it belongs elsewhere."""
     if not Path(path).exists():
         return None
     about, stored = read_file(path, KIND)
-    wanted = _fingerprint(problem, arrays, plan)
+    wanted = _fingerprint(problem, plan)
     differs = [name for name, value in wanted.items() if about["problem"].get(name) != value]
     if np.asarray(jax.random.key_data(key)).tolist() != about["key"]:
         differs.append("key")
@@ -83,13 +79,12 @@ def load(
     return State(lanes=lanes, best=best, **about["state"])
 
 
-def _fingerprint(problem: Problem, arrays: list, plan: Plan) -> dict[str, Any]:
+def _fingerprint(problem: Problem, plan: Plan) -> dict[str, Any]:
     sites = [f"{s.address}:{type(s.distribution).__name__}{s.shape}" for s in problem.program.sites]
-    sums = [float(np.sum(np.abs(np.nan_to_num(np.asarray(a, float))))) for a in arrays]
     return {
         "sites": sites,
         "parameters": int(problem.size),
-        "data": sums,
+        "model and data": problem.digest,
         "optimizer": str(jax.tree.structure(plan.optimizer.init(jnp.zeros(1)))),
         # What a file must hold to be gone on from.
         "version of asvi": [*Lanes._fields, *State.__dataclass_fields__],

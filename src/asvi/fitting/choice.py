@@ -19,7 +19,7 @@ import numpy as np
 
 from asvi.families import ConvexUpdate, Coupled
 from asvi.fitting.plan import Plan, State
-from asvi.fitting.problem import Problem, problem_for
+from asvi.fitting.problem import Problem
 from asvi.fitting.run import Run, conclude, first_state, optimise
 from asvi.fitting.schedule import SMALL
 
@@ -34,8 +34,8 @@ class Choice(NamedTuple):
     """None where the family was asked for, "" where nothing needed to be measured."""
     stopped: Run | None = None
     """A run that the user broke off."""
-    made: tuple[Problem, list] | None = None
-    """The problem of that family and its data, checked, where it was made."""
+    made: Problem | None = None
+    """The problem of that family, checked, where it was made."""
     state: State | None = None
     """Where its run stands."""
 
@@ -50,21 +50,21 @@ def choose_family(
     progress: bool,
 ) -> Choice:
     """The family for this model, by its size and, where it is large, by what is measured."""
-    coupled = problem_for(model, Coupled(), args, kwargs, discrete)
+    coupled = Problem(model, Coupled(), args, kwargs, discrete=discrete)
     short = replace(plan, max_steps=plan.explore_chunks * plan.chunk)
-    if coupled[0].size <= SMALL or plan.max_steps <= short.max_steps:
+    if coupled.size <= SMALL or plan.max_steps <= short.max_steps:
         return Choice(Coupled(), "", made=coupled)
     begun = time.monotonic()
-    first = first_state(*coupled, key, plan)
+    first = first_state(coupled, key, plan)
     if first.phase != "explore":  # near the posterior: it has what the convex update cannot hold
         return Choice(Coupled(), "", made=coupled, state=first)
-    convex = problem_for(model, ConvexUpdate(), args, kwargs, discrete)
+    convex = Problem(model, ConvexUpdate(), args, kwargs, discrete=discrete)
     found, states = [], []
-    for problem, arrays in (coupled, convex):
-        state = first if problem is coupled[0] else first_state(problem, arrays, key, plan)
-        message = optimise(problem, arrays, key, short, state, progress)
+    for problem in (coupled, convex):
+        state = first if problem is coupled else first_state(problem, key, plan)
+        message = optimise(problem, key, short, state, progress)
         states.append(state.copy())
-        found.append(conclude(problem, arrays, key, short, state, message, begun))
+        found.append(conclude(problem, key, short, state, message, begun))
         if message:  # Ctrl-C: the first run is whole, or all there is
             return Choice(Coupled(), "", replace(found[0], message=message), coupled)
     gain = found[0].elbo - found[1].elbo

@@ -8,13 +8,14 @@ all.
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from asvi.families.cells import Cells
 from asvi.fitting.arrow import Arrow
@@ -22,7 +23,7 @@ from asvi.fitting.looking import Compiled, Computed
 from asvi.fitting.noise_space import NoiseSpace
 from asvi.fitting.recording import Recorded
 
-__all__ = ["Curvature", "Seen", "curvature", "draws_of"]
+__all__ = ["Curvature", "Seen", "curvature", "draws_of", "precision"]
 
 MOST, LEAST = 64, 16  # points that are looked at in one call, and as few as there may be draws
 NUMBERS = 640_000  # of all draws: large models have fewer
@@ -46,11 +47,12 @@ def draws_of(size: int) -> int:
     return 2 * int(np.clip(NUMBERS // (2 * size), LEAST // 2, MOST // 2))
 
 
-def _widened(x: Any) -> Any:
-    x = np.asarray(x)
-    if jnp.issubdtype(x.dtype, jnp.floating):
-        return x.astype(np.float64)
-    return x.astype(np.int64) if jnp.issubdtype(x.dtype, jnp.integer) else x
+@contextmanager
+def precision(double: bool) -> Iterator[None]:
+    """What is recorded and run within has twice the digits, if ``double``, and one thread."""
+    # Several threads on matrices this small wait for each other, and for the compiler's.
+    with jax.enable_x64(True) if double else nullcontext(), threadpool_limits(1):
+        yield
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class Curvature:
 
     def is_fine(self) -> bool:
         """Whether nothing is wrong with the data, as far as it can tell."""
-        return self.look.recorded.is_fine(*self.look.data)
+        return self.look.recorded.is_fine(self.look.data[1])
 
     def __call__(self, points: np.ndarray) -> Seen | None:
         """What is seen at points (points, numbers); None where something is not finite.
@@ -90,25 +92,24 @@ class Curvature:
         return self.look.told(points, self.centring, self.anchor)
 
 
-def curvature(
-    space: NoiseSpace, arrays: list[Any], params: dict[str, Any], double: bool
-) -> Curvature:
+def curvature(space: NoiseSpace, params: dict[str, Any], double: bool) -> Curvature:
     """The density as it is over the noise, without centring."""
-    given = arrays
-    if double:
-        arrays, params = jax.tree.map(_widened, (arrays, params))
     problem, ways = space.problem, _directions(space.cells)
-    recorded = problem.kept(("recorded", double), lambda: Recorded(space, given, arrays, params))
-    breadth = space.size + max((np.size(x) for x in jax.tree.leaves(arrays)), default=0)
+    recorded = problem.kept(("recorded", double), lambda: Recorded(space, params, double))
+    params = {
+        n: jax.tree.map(lambda x: np.asarray(x, recorded.dtype), p) for n, p in params.items()
+    }
+    breadth = space.size + max((np.size(x) for x in recorded.consts), default=0)
     cost, blank = float(len(ways)) * breadth, np.zeros(space.size)
-    about, data = (problem, recorded, ways), (arrays, params)
+    about, data = (recorded, ways), (recorded.consts, params)
     most, look = draws_of(space.size), None
-    if double and cost < SMALL and recorded.is_plain:
-        few = int(np.clip(ROOM // cost, LEAST, most))
-        with suppress(NotImplementedError):  # an operation that only the compiler knows
-            look = Computed(*about, few, data)
-    if look is None:
-        look = Compiled(*about, most, data, at_once=max(1, min(len(ways), WIDEST // breadth)))
+    with precision(double):
+        if double and cost < SMALL and recorded.is_plain:
+            few = int(np.clip(ROOM // cost, LEAST, most))
+            with suppress(NotImplementedError):  # an operation that only the compiler knows
+                look = Computed(*about, few, data)
+        if look is None:
+            look = Compiled(*about, most, data, at_once=max(1, min(len(ways), WIDEST // breadth)))
     return Curvature(look, space.cells, ways, cost, blank, blank)
 
 

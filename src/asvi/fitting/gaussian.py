@@ -22,17 +22,14 @@ computed in double precision where the model allows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
-import jax
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from asvi.families.cells import Cells
 from asvi.fitting.arrow import Arrow, Eigen
-from asvi.fitting.curvature import Curvature, Seen, curvature, draws_of
+from asvi.fitting.curvature import Curvature, Seen, curvature, draws_of, precision
 from asvi.fitting.noise_space import NoiseSpace
 from asvi.fitting.problem import Problem
 from asvi.fitting.wiring import factor, listeners, wiring
@@ -64,19 +61,19 @@ class Gaussian:
     loc_sd: np.ndarray | float = 0.0  # how far the prior location moves with the other numbers
 
 
-def find_gaussian(problem: Problem, arrays: list[Any], params: dict[str, Any]) -> Gaussian | None:
+def find_gaussian(problem: Problem, params: dict[str, Any]) -> Gaussian | None:
     """The Gaussian; None where the model is too large for it or will not do."""
     if not NoiseSpace.serves(problem):
         return None
     space = NoiseSpace(problem)
-    hears = listeners(space, wiring(problem, space, arrays))
+    hears = listeners(space, wiring(problem, space))
     for double in (True, False):
         try:
-            # Several threads on matrices this small wait for each other, and for the compiler's.
-            with jax.enable_x64(True) if double else nullcontext(), threadpool_limits(1):
-                return _best(curvature(space, arrays, params, double), hears)
-        except (TypeError, ValueError, NotImplementedError):
+            look = curvature(space, params, double)
+        except NotImplementedError:
             continue  # a model whose types are written down will not run in another precision
+        with precision(double):
+            return _best(look, hears)
     return None
 
 

@@ -33,7 +33,7 @@ class GaussianStart(NamedTuple):
 
 
 def gaussian_start(
-    problem: Problem, arrays: list, start: jax.Array, key: jax.Array, lanes: int, draws: int
+    problem: Problem, start: jax.Array, key: jax.Array, lanes: int, draws: int
 ) -> GaussianStart | None:
     """The Gaussian nearest to the posterior, where it is found.
 
@@ -42,14 +42,14 @@ def gaussian_start(
     """
     if not may_have_gaussian(problem):
         return None
-    gaussian = find_gaussian(problem, arrays, problem.found_params(start))
+    gaussian = find_gaussian(problem, problem.found_params(start))
     if gaussian is None:
         return None
-    found = [project(problem, arrays, gaussian, start, play) for play in PLAYS]
+    found = [project(problem, gaussian, start, play) for play in PLAYS]
     ratios = []
     for vector, _ in found:
         rows = jnp.broadcast_to(vector, (lanes, vector.size))
-        drawn = evaluate(problem, rows, arrays, key, draws=draws)
+        drawn = evaluate(problem, rows, key, draws=draws)
         ratios.append(np.ravel(np.asarray(drawn, float)))
     elbos = mean_elbos(np.array(ratios))
     if not np.isfinite(elbos).any():

@@ -73,7 +73,6 @@ def new_lanes(
 def advance(
     problem: Problem,
     lanes: Lanes,
-    arrays: list,
     key: jax.Array,
     settings: Settings,
     *,
@@ -88,12 +87,11 @@ def advance(
     has one kind of gradient only, and is smaller.
     """
     name, make = _advancing(problem, len(lanes.free), steps, draws, optimizer, score_share)
-    return problem.jit(name, make)(lanes, arrays, key, settings)
+    return problem.jit(name, make)(lanes, key, settings)
 
 
 def advance_soon(
     problem: Problem,
-    arrays: list,
     count: int,
     *,
     steps: int,
@@ -113,7 +111,7 @@ def advance_soon(
     # In shapes alone: to make the arrays is some ten small programs, each of which would wait for
     # what is being compiled already.
     lanes, settings = jax.eval_shape(example)
-    problem.compile_ahead(name, make, lanes, arrays, jax.random.key(0), settings)
+    problem.compile_ahead(name, make, lanes, jax.random.key(0), settings)
 
 
 def _advancing(
@@ -124,12 +122,12 @@ def _advancing(
     optimizer: optax.GradientTransformation,
     known: float | None,
 ) -> tuple[Any, Callable]:
-    def compiled(lanes: Lanes, arrays: list, key: jax.Array, settings: Settings):
+    def compiled(lanes: Lanes, key: jax.Array, settings: Settings):
         def loss(free, key, temperature, score_share):
             if known is not None:  # plain gradients need no path
                 score_share = None if known == 1 else known
             keys = jax.random.split(key, draws)
-            return problem.loss(free, keys, arrays, temperature, score_share)
+            return problem.loss(free, keys, temperature, score_share)
 
         def step(lanes: Lanes, inputs):
             key, temperature = inputs
@@ -193,7 +191,6 @@ def _apply(
 def evaluate(
     problem: Problem,
     free: jax.Array,
-    arrays: list,
     key: jax.Array,
     *,
     draws: int,
@@ -203,13 +200,12 @@ def evaluate(
 
     Without ``streams`` (lanes,), numbers below that of lanes, each lane has its own.
     """
-    return evaluate_with_noise(problem, free, arrays, key, draws=draws, streams=streams)[0]
+    return evaluate_with_noise(problem, free, key, draws=draws, streams=streams)[0]
 
 
 def evaluate_with_noise(
     problem: Problem,
     free: jax.Array,
-    arrays: list,
     key: jax.Array,
     *,
     draws: int,
@@ -217,16 +213,14 @@ def evaluate_with_noise(
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """The same, and the noise that entered splines, by site: (lanes, draws, ...). One program."""
 
-    def compiled(free, arrays, key, streams):
+    def compiled(free, key, streams):
         keys = jax.random.split(key, (len(free), draws))[streams]
 
         def lane(free, keys):
-            return jax.lax.map(
-                lambda k: problem.elbo_and_noise(free, k, arrays), keys, batch_size=32
-            )
+            return jax.lax.map(lambda k: problem.elbo_and_noise(free, k), keys, batch_size=32)
 
         return jax.vmap(lane)(free, keys)
 
     order = np.arange(len(free)) if streams is None else np.asarray(streams)
     name = ("evaluate", len(free), draws)
-    return problem.jit(name, lambda: compiled)(free, arrays, key, order.astype(np.int32))
+    return problem.jit(name, lambda: compiled)(free, key, order.astype(np.int32))

@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from asvi.fitting.problem import Problem
-from asvi.fitting.recording import TOLD, Recorded
+from asvi import compiling
+from asvi.fitting.recording import TOLD, Recorded, RecordedProgram
 from asvi.in_numpy import InNumpy
 
 __all__ = ["Compiled", "Computed"]
@@ -28,14 +28,13 @@ Found = list[np.ndarray]
 class _Look:
     """What is looked at: ``most`` points in one call, in the precision of ``data``."""
 
-    problem: Problem
     recorded: Recorded
     ways: np.ndarray  # (ways, numbers)
     most: int
-    data: tuple[list[Any], dict[str, Any]]  # arrays and parameters
+    data: tuple[list[Any], dict[str, Any]]  # constants and parameters
 
     def kept(self, name: str, make: Callable[[], Any]) -> Any:
-        return self.problem.kept((name, str(self.recorded.dtype)), make)
+        return self.recorded.program.kept((name, self.most, len(self.ways)), make)
 
     def parts(self, points: np.ndarray) -> list[np.ndarray]:
         """As many points as are looked at in one call, and so on."""
@@ -57,7 +56,7 @@ class Computed(_Look):
         shape = len(self.ways), self.most, self.recorded.size
         blank = np.zeros(self.recorded.size)
         inputs = np.zeros(shape), blank, blank, *self.data
-        program = partial(InNumpy, _slopes(self.recorded), *inputs, moving=1)
+        program = partial(InNumpy, _slopes(self.recorded.program), *inputs, moving=1)
         self.run: InNumpy = self.kept("slopes", program)
 
     def curved(self, points: np.ndarray, *centring: np.ndarray) -> Found:
@@ -99,16 +98,18 @@ class Compiled(_Look):
     def __post_init__(self) -> None:
         points, blank = np.zeros((self.most, self.recorded.size)), np.zeros(self.recorded.size)
         inputs = points, 1, self.ways, blank, blank, *self.data
-        make = partial(_one_by_one, self.recorded, self.at_once)
-        self.run = self.kept("curvature", lambda: self.problem.ahead(make(), inputs, urgent=True))
-        told = _told(self.recorded)
+        make = partial(_one_by_one, self.recorded.program, self.at_once)
+        self.run = self.kept(
+            "curvature", lambda: compiling.Compiled(make()).begin(*inputs, urgent=True)
+        )
+        told = _told(self.recorded.program)
         self.run_told = self.kept("told", lambda: self._plain(told, points, blank, blank))
 
     def _plain(self, function: Callable, *inputs: Any) -> Callable:
         try:
             return InNumpy(function, *inputs, *self.data)
         except NotImplementedError:  # an operation that only the compiler knows
-            return jax.jit(function)
+            return compiling.Compiled(function)
 
     def curved(self, points: np.ndarray, *centring: np.ndarray) -> Found:
         """Values (points,), mean slope (numbers,) and mean columns (ways, numbers)."""
@@ -136,12 +137,12 @@ class Compiled(_Look):
 # ----------------------------------------------------------- programs of points, ..., data
 
 
-def _told(recorded: Recorded) -> Callable:
+def _told(recorded: RecordedProgram) -> Callable:
     """Log density, location, scale and width at each of the points (points, numbers)."""
     return lambda points, *rest: jax.vmap(lambda x: recorded.all_told(x, *rest))(points)
 
 
-def _slopes(recorded: Recorded) -> Callable:
+def _slopes(recorded: RecordedProgram) -> Callable:
     """Density and slope at points (ways, points, numbers)."""
 
     def look(points, *rest):
@@ -155,7 +156,7 @@ def _slopes(recorded: Recorded) -> Callable:
     return look
 
 
-def _one_by_one(recorded: Recorded, at_once: int) -> Callable:
+def _one_by_one(recorded: RecordedProgram, at_once: int) -> Callable:
     """Values, mean slope and mean columns.
 
     One program serves any number of points, in a loop whose length is an input, ``count``.

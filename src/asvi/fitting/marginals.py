@@ -40,7 +40,7 @@ CLOSEST = 0.02
 
 
 def lead_through_quantiles(
-    problem: Problem, flat: jax.Array, arrays: list, key: jax.Array, plan: Plan, most: int = MOST
+    problem: Problem, flat: jax.Array, key: jax.Array, plan: Plan, most: int = MOST
 ) -> tuple[jax.Array, dict[str, Any]]:
     """The vector (parameters,) that is kept, and what was measured; nothing without splines.
 
@@ -53,7 +53,7 @@ def lead_through_quantiles(
     told: dict[str, list[float]] = {"gains": [], "refused": []}
     for i in range(ROUNDS):
         least = -plan.tolerance - sum(told["gains"])
-        for new, gain in _tried(problem, flat, arrays, jax.random.fold_in(key, i), plan, calls):
+        for new, gain in _tried(problem, flat, jax.random.fold_in(key, i), plan, calls):
             told["gains" if gain > least else "refused"].append(gain)
             if gain > least:
                 flat = new
@@ -64,13 +64,13 @@ def lead_through_quantiles(
 
 
 def _tried(
-    problem: Problem, flat: jax.Array, arrays: list, key: jax.Array, plan: Plan, calls: int
+    problem: Problem, flat: jax.Array, key: jax.Array, plan: Plan, calls: int
 ) -> Iterator[tuple[jax.Array, float]]:
     """Vectors led all the way and half of it, and the ELBO that each gains, on the same draws."""
     keys = [jax.random.fold_in(key, i) for i in range(calls)]
     rows = jnp.broadcast_to(flat, (plan.lanes, flat.size))
     found = jax.device_get(
-        [evaluate_with_noise(problem, rows, arrays, k, draws=plan.judge_draws) for k in keys]
+        [evaluate_with_noise(problem, rows, k, draws=plan.judge_draws) for k in keys]
     )
     before = np.array([elbos for elbos, _ in found], float)
     fine = np.isfinite(before).ravel()
@@ -94,7 +94,7 @@ def _tried(
             new[name] = jnp.asarray(led, old.dtype)
         changed = problem.free(new)
         rows = jnp.broadcast_to(changed, rows.shape)
-        after = [evaluate(problem, rows, arrays, k, draws=plan.judge_draws) for k in keys[:few]]
+        after = [evaluate(problem, rows, k, draws=plan.judge_draws) for k in keys[:few]]
         change = (np.array(jax.device_get(after), float) - before[:few]).ravel()
         yield changed, float(np.mean(change[fine[: change.size]]))
 

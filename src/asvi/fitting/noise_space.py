@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from numpyro import handlers
 from numpyro.distributions import MaskedDistribution
+from numpyro.distributions.distribution import validation_enabled
 
 from asvi.families.cells import Cells, cells_of
 from asvi.families.noise import noise_shape
@@ -73,7 +74,6 @@ class NoiseSpace:
         self,
         vector: jax.Array,
         params: dict[str, Any],
-        arrays: list[Any],
         centring: jax.Array | None = None,
         anchor: jax.Array | None = None,
     ) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class NoiseSpace:
 
         And ``met``, the sites' distributions and values.
         """
-        args, kwargs = self.problem.arguments(arrays)
+        args, kwargs = self.problem.arguments
         centred = [None if x is None else self.split(x) for x in (centring, anchor)]
         reading = FromNumbers(self.split(vector), *centred)
 
@@ -89,6 +89,7 @@ class NoiseSpace:
             return params.get(msg["name"]) if msg["type"] in ("param", "mutable") else None
 
         with (
+            validation_enabled(False),
             handlers.trace() as trace,
             handlers.seed(rng_seed=jax.random.key(0)),
             handlers.substitute(substitute_fn=parameters),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from copy import copy
 from functools import cached_property
 from typing import Any
 
@@ -14,29 +14,31 @@ from jax.flatten_util import ravel_pytree
 from numpyro.distributions import biject_to, constraints
 from numpyro.infer.util import transform_fn
 
-from asvi.compiling import Ahead, compiler_options
+from asvi.arguments import Arguments, check_arrays
+from asvi.compiling import Compiled
 from asvi.errors import ModelError
 from asvi.families import Family, WholeFamily
 from asvi.families.moved import MovedNoise
 from asvi.families.noise import noise_shape, stand_in, standard
 from asvi.families.structured import AutoStructuredNormal
 from asvi.guide import AutoASVI, autoguide
-from asvi.input_check import input_check_of
-from asvi.layout import NEEDS_VALUES, split
-from asvi.objective import ELBO, score_part, trace_of
+from asvi.input_check import InputCheck
+from asvi.objective import ELBO, log_density, score_part, trace_of
 from asvi.program import Program
 from asvi.stacked import over_steps
+from asvi.traced import Traced
 
-__all__ = ["Problem", "problem_for"]
+__all__ = ["Problem"]
 
 FamilyChoice = Family | WholeFamily | Mapping[str, Family] | None
 
 
 class Problem:
-    """The ELBO of a guide as a function of one vector; compiled parts are kept with it.
+    """The ELBO of a guide as a function of one vector, for one model and its arguments.
 
-    ``static_data`` closes the compiled program over the data: for models whose Python looks at the
-    data's values (``if observed[t]``), which cannot be inputs of a compiled program.
+    The model is called with the user's own objects wherever a program of it is recorded; what is
+    compiled is found again by what was recorded (:mod:`asvi.compiling`), so that a problem with new
+    data of the same shapes compiles nothing.
     """
 
     def __init__(
@@ -48,27 +50,29 @@ class Problem:
         check: bool = True,
         discrete: Any = "auto",
     ):
-        self.model, self.family = model, family
-        self.guide = autoguide(model, family=family)
+        self.family = family
+        self.arguments = Arguments(args, kwargs)
+        check_arrays(args, kwargs)
+        look = Program.of if check else Program.unchecked
+        self.model, self.program = self.arguments.calling(
+            model, lambda: look(model, *args, **kwargs)
+        )
+        self.guide = autoguide(self.model, family=family)
+        self._check = InputCheck(self.model)
         if isinstance(self.guide, AutoASVI):
             self.guide._losses_seen.add("unknown")  # the loss is ours, whoever calls the guide
-        arrays, self.layout = split(args, kwargs)
-        self.static_data = False
-        look = Program.of if check else Program.unchecked
-        self.program = look(model, *args, **kwargs)
+            self._check = self.guide._input_check
         if check and not isinstance(self.guide, AutoStructuredNormal):
-            input_check_of(model).begin(args, kwargs)
-        self._fixed: list[Any] = []
+            self._check.begin(args, kwargs)
         self._objective = ELBO(discrete=discrete)
-        self.compiled: dict[Any, Any] = {}
+        self.programs: dict[Any, Any] = {}
         self._unchecked = False
         self.start_priors: dict[str, Any] = {}  # by address, at the centre of these data's prior
-        self.set_up(arrays, check)
+        self._set_up(check)
         if check and isinstance(self.guide, AutoStructuredNormal):
             example = self._known(self.guide)
         else:
-            key = jax.eval_shape(jax.random.key, 0)
-            example = self.traced(arrays, lambda: jax.eval_shape(self._initial, key, arrays))
+            example = jax.eval_shape(self._initial, jax.eval_shape(jax.random.key, 0))
         flat = jax.eval_shape(self._flattened, example)
         self.size = flat.size
         self.has_networks = any(not hasattr(x, "shape") for x in example.values())
@@ -80,54 +84,53 @@ class Problem:
             site.is_discrete or not site.distribution.has_rsample for site in self.program.latent
         )
 
-    def traced(self, arrays: list[Any], trace: Callable[[], Any]) -> Any:
-        """What ``trace`` gives; once more, with the data fixed, where the model looks at values."""
-        try:
-            return trace()
-        except NEEDS_VALUES:
-            self.static_data, self._fixed = True, arrays
-            return trace()
-
-    def set_up(self, arrays: list[Any], check: bool = True) -> None:
-        """Check these data and forget what earlier data said about the start."""
-        args, kwargs = self.layout.join(arrays)
+    def _set_up(self, check: bool) -> None:
+        """Check the data and make the guide ready."""
+        args, kwargs = self.arguments
         guide = self.guide
         if isinstance(guide, AutoStructuredNormal):
-            if guide.program is None:
-                guide.set_program(self.program)
+            guide.set_program(self.program)
             self._unchecked = check
             return
         if isinstance(guide, AutoASVI):
-            if guide.program is None:
-                guide._setup_prototype(*args, check_input=check, **kwargs)
-            elif check:
-                guide._check_input(guide.program, args, kwargs)
+            guide._setup_prototype(*args, check_input=check, **kwargs)
             self.start_priors = dict(guide._starts.get("prior_mean", {}))
             guide._starts.clear()
             return
         if check:
-            input_check_of(self.model)(args, kwargs)
-        if guide.prototype_trace is None:
-            trace_of(guide, jax.random.key(0), {}, {}, args, kwargs)
+            self._check(args, kwargs)
+        trace_of(guide, jax.random.key(0), {}, {}, args, kwargs)
 
-    def finish_check(self, arrays: list[Any], is_fine: Callable[[], bool]) -> None:
-        """Raise where these data are wrong, if that was not looked at by :meth:`set_up`.
+    def finish_check(self, is_fine: Callable[[], bool]) -> None:
+        """Raise where the data are wrong, if that was not looked at yet.
 
         Where a quicker look, ``is_fine``, finds nothing wrong, that is all.
         """
         if self._unchecked and not is_fine():
-            args, kwargs = self.layout.join(arrays)
-            input_check_of(self.model)(args, kwargs)
+            self._check(*self.arguments)
         self._unchecked = False
 
-    def arguments(self, arrays: list[Any]) -> tuple[tuple, dict[str, Any]]:
-        """The model's arguments, for use in a compiled program."""
-        return self.layout.join(self._fixed if self.static_data else arrays)
+    @cached_property
+    def digest(self) -> str:
+        """Model and data in a line that is the same in every process, and no other's."""
+
+        def density(key: jax.Array) -> jax.Array:
+            met = trace_of(self.model, key, {}, {}, *self.arguments)
+            return sum(log_density(s) for s in met.values() if s["type"] == "sample")
+
+        return Traced(density, jax.random.key(0)).digest
+
+    def at(self, args: tuple, kwargs: dict[str, Any]) -> Problem:
+        """The same guide and model, called with other arguments."""
+        check_arrays(args, kwargs)
+        other = copy(self)
+        other.arguments, other.programs = Arguments(args, kwargs), {}
+        return other
 
     # ------------------------------------------------------------------------------ parameters
 
-    def _initial(self, key: jax.Array, arrays: list[Any]) -> dict[str, jax.Array]:
-        args, kwargs = self.arguments(arrays)
+    def _initial(self, key: jax.Array) -> dict[str, jax.Array]:
+        args, kwargs = self.arguments
         drawn = trace_of(self.guide, key, {}, {}, args, kwargs)
         values = {
             name: site["value"]
@@ -171,9 +174,9 @@ class Problem:
         flat, self.unravel = ravel_pytree(free)
         return flat
 
-    def initial(self, key: jax.Array, arrays: list[Any]) -> jax.Array:
+    def initial(self, key: jax.Array) -> jax.Array:
         """A start as a flat vector."""
-        return ravel_pytree(self._initial(key, arrays))[0]
+        return ravel_pytree(self._initial(key))[0]
 
     @property
     def prior_scales(self) -> dict[str, Any]:
@@ -238,12 +241,11 @@ class Problem:
         self,
         flat: jax.Array,
         key: jax.Array,
-        arrays: list[Any],
         temperature: Any = 1.0,
         score_share: Any = None,
     ) -> jax.Array:
         """One draw's ELBO; the data's log density weighs ``temperature``."""
-        return self._draw(flat, key, arrays, temperature, score_share)[0]
+        return self._draw(flat, key, temperature, score_share)[0]
 
     @cached_property
     def splines(self) -> dict[str, str]:
@@ -258,13 +260,13 @@ class Problem:
         }
 
     def elbo_and_noise(
-        self, flat: jax.Array, key: jax.Array, arrays: list[Any]
+        self, flat: jax.Array, key: jax.Array
     ) -> tuple[jax.Array, dict[str, jax.Array]]:
         """One draw's ELBO, and the noise that entered the splines, by site.
 
         Sites in branches, or under a mask, are left out: what they drew from is not to be seen.
         """
-        elbo, _scores, latent = self._draw(flat, key, arrays, 1.0, None)
+        elbo, _scores, latent = self._draw(flat, key, 1.0, None)
         sites = {name: (latent or {}).get(name) for name in self.splines}
         return elbo, {
             name: site["fn"].unit_noise(site["value"], site["intermediates"])
@@ -272,8 +274,8 @@ class Problem:
             if site is not None and isinstance(site["fn"], MovedNoise)
         }
 
-    def _draw(self, flat, key, arrays, temperature, score_share) -> tuple[jax.Array, Any, Any]:
-        args, kwargs = self.arguments(arrays)
+    def _draw(self, flat, key, temperature, score_share) -> tuple[jax.Array, Any, Any]:
+        args, kwargs = self.arguments
         share = score_share if self.has_path else None
         weights = dict.fromkeys(sorted(self.observed), temperature)
         drawn = self._objective.draw(
@@ -281,11 +283,11 @@ class Problem:
         )
         return sum(drawn.terms.values(), jnp.zeros(())), drawn.scores, drawn.latent
 
-    def has_scores(self, arrays: list[Any]) -> bool:
+    def has_scores(self) -> bool:
         """Whether gradients of some site come by the score function, and want more draws."""
         flat = jax.ShapeDtypeStruct((self.size,), self.dtype)
         draw = jax.eval_shape(
-            lambda flat, key: self._draw(flat, key, arrays, 1.0, None)[1], flat, jax.random.key(0)
+            lambda flat, key: self._draw(flat, key, 1.0, None)[1], flat, jax.random.key(0)
         )
         return bool(draw)
 
@@ -293,81 +295,34 @@ class Problem:
         self,
         flat: jax.Array,
         keys: jax.Array,
-        arrays: list[Any],
         temperature: Any = 1.0,
         score_share: Any = None,
     ) -> jax.Array:
         """Negative mean ELBO over ``keys``, with its gradient also through discrete draws."""
-        elbos, scores = jax.vmap(
-            lambda key: self._draw(flat, key, arrays, temperature, score_share)[:2]
-        )(keys)
+        elbos, scores = jax.vmap(lambda key: self._draw(flat, key, temperature, score_share)[:2])(
+            keys
+        )
         return -jnp.mean(elbos) - score_part(scores)
 
-    def site_terms(self, flat: jax.Array, key: jax.Array, arrays: list[Any]) -> dict[str, Any]:
+    def site_terms(self, flat: jax.Array, key: jax.Array) -> dict[str, Any]:
         """One draw's ELBO by site."""
-        return self.terms_at(self.params(flat), key, arrays)
+        return self.terms_at(self.params(flat), key)
 
-    def terms_at(
-        self, params: dict[str, jax.Array], key: jax.Array, arrays: list[Any]
-    ) -> dict[str, Any]:
+    def terms_at(self, params: dict[str, jax.Array], key: jax.Array) -> dict[str, Any]:
         """One draw's ELBO by site, at constrained parameters."""
-        args, kwargs = self.arguments(arrays)
+        args, kwargs = self.arguments
         return self._objective.site_terms(key, params, self.model, self.guide, *args, **kwargs)[0]
 
     def kept(self, name: Any, make: Callable[[], Any]) -> Any:
         """What ``make`` gives, made once."""
-        if name not in self.compiled:
-            self.compiled[name] = make()
-        return self.compiled[name]
+        if name not in self.programs:
+            self.programs[name] = make()
+        return self.programs[name]
 
-    def jit(self, name: Any, make: Callable[[], Callable]) -> Callable:
+    def jit(self, name: Any, make: Callable[[], Callable]) -> Compiled:
         """A compiled function of this problem, made once."""
-        return self.kept(name, lambda: jax.jit(make(), compiler_options=compiler_options()))
+        return self.kept(name, lambda: Compiled(make()))
 
-    def compile_ahead(
-        self, name: Any, make: Callable[[], Callable], *inputs: Any, urgent: bool = False
-    ) -> None:
+    def compile_ahead(self, name: Any, make: Callable[[], Callable], *inputs: Any) -> None:
         """Begin to compile, beside what else goes on, for inputs of these shapes."""
-        self.kept(name, lambda: self.ahead(make(), inputs, urgent))
-
-    @staticmethod
-    def ahead(function: Callable, inputs: tuple, urgent: bool = False) -> Ahead:
-        """This function, being compiled for inputs of these shapes."""
-        return Ahead(jax.jit(function, compiler_options=compiler_options()), inputs, urgent)
-
-
-_KEPT: OrderedDict[Any, Problem] = OrderedDict()
-_KEEP = 16
-
-
-def problem_for(
-    model: Callable,
-    family: FamilyChoice,
-    args: tuple,
-    kwargs: dict[str, Any],
-    discrete: Any = "auto",
-) -> tuple[Problem, list[Any]]:
-    """The problem for this call and its data; an earlier one of the same shape is used again.
-
-    So a second fit of the same model with new data of the same shapes compiles nothing.
-    """
-    arrays, layout = split(args, kwargs)
-    layout_key = layout.key()
-    key = None
-    if layout_key is not None:
-        double = bool(jax.config.read("jax_enable_x64"))
-        key = (model, repr(family), repr(discrete), layout_key, double)
-        try:
-            hash(key)
-        except TypeError:
-            key = None
-    if key is not None and key in _KEPT and not _KEPT[key].static_data:
-        _KEPT.move_to_end(key)
-        _KEPT[key].set_up(arrays)
-        return _KEPT[key], arrays
-    problem = Problem(model, family, args, kwargs, discrete=discrete)
-    if key is not None:
-        _KEPT[key] = problem
-        while len(_KEPT) > _KEEP:
-            _KEPT.popitem(last=False)
-    return problem, arrays
+        self.jit(name, make).begin(*inputs)

@@ -39,7 +39,7 @@ def can_project(problem: Problem) -> bool:
 
 
 def project(
-    problem: Problem, arrays: list[Any], gaussian: Gaussian, start: jax.Array, play: float = 1e-4
+    problem: Problem, gaussian: Gaussian, start: jax.Array, play: float = 1e-4
 ) -> tuple[jax.Array, jax.Array]:
     """Parameters as a flat vector, and the unit of a step in each.
 
@@ -53,7 +53,7 @@ def project(
     sites = [problem.program.with_parents(site) for site in problem.program.latent]
     direct = {site.address for site in sites if is_direct(site)}
     located = {s.address for s in sites if s.address in direct and not s.parents}
-    heard = wiring(problem, space, arrays)
+    heard = wiring(problem, space)
     spread = factor(gaussian.precision, listeners(space, heard))
     where = {a: np.asarray(i) for a, i in space.numbers().items()}
     own = spread.diagonal()

@@ -6,53 +6,106 @@ once: values, slopes, curvature and the check of the data are all had from what 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.interpreters import partial_eval
 from numpyro.distributions import Unit
 
+from asvi.compiling import Store
 from asvi.errors import SiteError
 from asvi.fitting.noise_space import NoiseSpace
+from asvi.folding import folded
 from asvi.in_numpy import Tape
 from asvi.input_check import judge
+from asvi.traced import Traced, key_of
+from asvi.widened import wide, widened
 
 __all__ = ["TOLD", "Recorded"]
 
 TOLD = ("loc", "scale", "width")  # of each number's prior, at the others' values
 
 
-class Recorded:
-    """A run of the model, as a function of ``vector, centring, anchor, arrays, params``."""
+class RecordedProgram:
+    """What all data of one recorded model share: the model's operations, and programs of them."""
 
-    def __init__(
-        self, space: NoiseSpace, given: list[Any], arrays: list[Any], params: dict[str, Any]
-    ):
-        """``arrays`` are the data that were ``given``, in the precision of the run."""
-        self.size, self.dtype = space.size, jnp.result_type(float)
-        self._usual = space.problem.dtype  # of what the model is used with later on
+    def __init__(self, closed: Any, tree: Any):
+        self.closed, self.tree, outputs = closed, tree, tree.num_leaves
+        # Derivatives are those of the density: the rest would be traced for nothing.
+        wanted = [k == 0 for k in range(outputs)]
+        alone, _ = partial_eval.dce_jaxpr(closed.jaxpr, wanted, instantiate=True)
+        self.alone = ClosedJaxpr(alone.replace(debug_info=None), [])
+        self._run, self._density = jaxpr_as_fun(closed), jaxpr_as_fun(self.alone)
+        self.made: dict[Any, Any] = {}
+
+    def density(self, *inputs: Any) -> jax.Array:
+        """Log density."""
+        return self._density(*jax.tree.leaves(inputs))[0]
+
+    def all_told(self, *inputs: Any) -> tuple[jax.Array, ...]:
+        """Log density, and each number's location, scale and width."""
+        found = self._run(*jax.tree.leaves(inputs))
+        density, told, _ = jax.tree.unflatten(self.tree, found)
+        return density, *(told[name] for name in TOLD)
+
+    def kept(self, name: Any, make: Callable[[], Any]) -> Any:
+        """What ``make`` gives, made once for all data."""
+        if name not in self.made:
+            self.made[name] = make()
+        return self.made[name]
+
+    @cached_property
+    def tape(self) -> Tape:
+        return Tape(self.closed)
+
+    @cached_property
+    def is_plain(self) -> bool:
+        try:
+            return not Tape(self.alone).has_loops
+        except NotImplementedError:
+            return False
+
+
+_RECORDED = Store(32)
+
+
+class Recorded:
+    """A run of the model, as a function of ``vector, centring, anchor, consts, params``.
+
+    The model is recorded once, in the precision in which the user runs it; ``double`` gives the
+    same program more digits. What the data alone decide is computed beforehand and kept in
+    ``consts``. Programs that are made of it are kept for later data (:attr:`programs`).
+    """
+
+    def __init__(self, space: NoiseSpace, params: dict[str, Any], double: bool):
+        self.size = space.size
         self._about: dict[str, dict[str, Any]] = {}
 
-        def run(vector, centring, anchor, arrays, params):
-            seen = space.run(vector, params, arrays, centring, anchor)
+        def run(vector, centring, anchor, params):
+            seen = space.run(vector, params, centring, anchor)
             return seen["log_density"], {name: seen[name] for name in TOLD}, self._met(seen["met"])
 
         blank = np.zeros(space.size)
-        inputs = (blank, blank, blank, arrays, params)
-        trace = jax.make_jaxpr(run, return_shape=True)
-        self._closed, shape = space.problem.traced(given, lambda: trace(*inputs))
-        self._tree = jax.tree.structure(shape)
-        self._run = jaxpr_as_fun(self._closed)
-        # Derivatives are those of the density: the rest would be traced for nothing.
-        jaxpr = self._closed.jaxpr
-        wanted = [k == 0 for k in range(len(jaxpr.outvars))]
-        alone, _ = partial_eval.dce_jaxpr(jaxpr, wanted, instantiate=True)
-        self._alone = self._closed.replace(jaxpr=alone)
-        self._density = jaxpr_as_fun(self._alone)
+        traced = Traced(run, blank, blank, blank, params)
+        jaxpr, consts = folded(traced.jaxpr, traced.consts)
+        # Constants are inputs: one program serves all data.
+        at = len(jaxpr.invars) - len(jax.tree.leaves(params))
+        invars = [*jaxpr.invars[:at], *jaxpr.constvars, *jaxpr.invars[at:]]
+        jaxpr = jaxpr.replace(constvars=[], invars=invars, debug_info=None)
+        double = double and not jax.config.read("jax_enable_x64")
+        self.consts = [wide(c) if double else np.asarray(c) for c in consts]
+
+        def program() -> RecordedProgram:
+            made = widened(jaxpr) if double else jaxpr
+            return RecordedProgram(ClosedJaxpr(made, []), traced.tree)
+
+        key = key_of(jaxpr, rules=2), double, traced.tree
+        self.program: RecordedProgram = _RECORDED.get(key, program)
+        self.dtype = self.program.closed.jaxpr.outvars[0].aval.dtype
 
     def _met(self, trace: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
         """Distribution and value of every site whose numbers can be given out."""
@@ -68,57 +121,32 @@ class Recorded:
                 found[name] = pair
         return found
 
-    def density(self, *inputs: Any) -> jax.Array:
-        """Log density."""
-        return self._density(*jax.tree.leaves(inputs))[0]
-
-    def all_told(self, *inputs: Any) -> tuple[jax.Array, ...]:
-        """Log density, and each number's location, scale and width."""
-        density, told, _ = jax.tree.unflatten(self._tree, self._run(*jax.tree.leaves(inputs)))
-        return density, *(told[name] for name in TOLD)
-
-    @cached_property
+    @property
     def is_plain(self) -> bool:
         """Whether NumPy knows all operations of the density, and it has no long loop."""
-        try:
-            return not Tape(self._alone).has_loops
-        except NotImplementedError:
-            return False
-
-    @cached_property
-    def tape(self) -> Tape:
-        """The run by NumPy, at one point."""
-        return Tape(self._closed)
+        return self.program.is_plain
 
     def run(self, *inputs: Any) -> tuple[Any, dict[str, Any], dict[str, Any]]:
         """By NumPy: density, what is told of each number, and distribution and value by site."""
-        return jax.tree.unflatten(self._tree, self.tape(jax.tree.leaves(inputs)))
+        return jax.tree.unflatten(self.program.tree, self.program.tape(jax.tree.leaves(inputs)))
 
-    def is_fine(self, *data: Any) -> bool:
+    def is_fine(self, params: dict[str, Any]) -> bool:
         """Whether nothing is wrong with data and distributions at the prior's centre and a draw.
 
         False also where this cannot be told so.
         """
         if not all(about["is_whole"] for about in self._about.values()):
             return False
-        if not all(_fits(x, self._usual) for x in jax.tree.leaves(data)):
-            return False
         blank = np.zeros(self.size)
         try:
             draw = np.random.default_rng(0).normal(size=self.size)
-            center, drawn = (self.run(at, blank, blank, *data)[2] for at in (blank, draw))
+            center, drawn = (
+                self.run(at, blank, blank, self.consts, params)[2] for at in (blank, draw)
+            )
             judge(center, drawn, self._about)
         except (SiteError, NotImplementedError, TypeError, ValueError):
             return False  # the whole check says what it is, if anything
         return True
-
-
-def _fits(x: np.ndarray, dtype: Any) -> bool:
-    """Whether no number of the data is too large for this type."""
-    if not np.issubdtype(x.dtype, np.floating):
-        return True
-    with np.errstate(over="ignore"):
-        return bool(np.all(np.isfinite(x) == np.isfinite(x.astype(dtype))))
 
 
 def _is_array(x: Any) -> bool:

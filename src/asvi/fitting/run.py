@@ -44,7 +44,6 @@ class Run:
 
 def run(
     problem: Problem,
-    arrays: list[jax.Array],
     key: jax.Array,
     plan: Plan,
     progress: bool,
@@ -57,26 +56,25 @@ def run(
     found = None
     if checkpoint is not None:
         checkpoints.check_writable(checkpoint)
-        found = checkpoints.load(checkpoint, problem, arrays, key, plan)
+        found = checkpoints.load(checkpoint, problem, key, plan)
         if found is None and must_exist:
             raise AsviError(f"{checkpoint} holds no state to go on from.")
-    state = found or state or first_state(problem, arrays, key, plan)
-    message = optimise(problem, arrays, key, plan, state, progress, checkpoint)
-    return conclude(problem, arrays, key, plan, state, message, begun)
+    state = found or state or first_state(problem, key, plan)
+    message = optimise(problem, key, plan, state, progress, checkpoint)
+    return conclude(problem, key, plan, state, message, begun)
 
 
-def first_state(problem: Problem, arrays: list[jax.Array], key: jax.Array, plan: Plan) -> State:
+def first_state(problem: Problem, key: jax.Array, plan: Plan) -> State:
     """Where the run of this key begins."""
     start_key = _keys(key)[0]
-    state = begin(problem, arrays, start_key, plan)
+    state = begin(problem, start_key, plan)
     if state.phase == "explore":  # a start near the posterior was found finite already
-        state.lanes = finite_lanes(problem, arrays, state.lanes, start_key)
+        state.lanes = finite_lanes(problem, state.lanes, start_key)
     return state
 
 
 def optimise(
     problem: Problem,
-    arrays: list[jax.Array],
     key: jax.Array,
     plan: Plan,
     state: State,
@@ -88,9 +86,9 @@ def optimise(
     with Line(plan, progress) as line:
         try:
             while not finished(state, plan):
-                step_chunk(problem, arrays, run_key, plan, state)
+                step_chunk(problem, run_key, plan, state)
                 if checkpoint is not None:
-                    checkpoints.save(checkpoint, problem, arrays, key, plan, state)
+                    checkpoints.save(checkpoint, problem, key, plan, state)
                 line.tell(state)
         except KeyboardInterrupt:
             return "interrupted: this is the best fit so far"
@@ -104,7 +102,6 @@ def _keys(key: jax.Array) -> jax.Array:
 
 def conclude(
     problem: Problem,
-    arrays: list[jax.Array],
     key: jax.Array,
     plan: Plan,
     state: State,
@@ -114,10 +111,10 @@ def conclude(
     """The best of what was found, judged by draws that did not choose it."""
     _, _, judge_key, draw_key = _keys(key)
     judged = {}
-    for name, flat in candidates(problem, arrays, judge_key, plan, state).items():
+    for name, flat in candidates(problem, judge_key, plan, state).items():
         rows = jnp.broadcast_to(flat, (plan.lanes, flat.size))
         draws = np.asarray(
-            evaluate(problem, rows, arrays, judge_key, draws=plan.judge_draws), float
+            evaluate(problem, rows, judge_key, draws=plan.judge_draws), float
         ).ravel()
         judged[name] = (draws, flat)
     best = max(judged, key=lambda name: _mean(judged[name][0]))
@@ -126,7 +123,7 @@ def conclude(
         try:
             had = state.chunks * plan.chunk * plan.lanes * plan.draws  # at least
             flat, marginals = lead_through_quantiles(
-                problem, flat, arrays, jax.random.fold_in(judge_key, 1), plan, had
+                problem, flat, jax.random.fold_in(judge_key, 1), plan, had
             )
         except KeyboardInterrupt:
             message = "interrupted at the last step: this is the best fit so far"
@@ -134,9 +131,7 @@ def conclude(
     rows = jnp.broadcast_to(flat, (plan.lanes, problem.size))
     fresh = np.empty(0)
     for i in range(JUDGEMENTS):
-        draws = evaluate(
-            problem, rows, arrays, jax.random.fold_in(draw_key, i), draws=plan.judge_draws
-        )
+        draws = evaluate(problem, rows, jax.random.fold_in(draw_key, i), draws=plan.judge_draws)
         fresh = np.concatenate([fresh, np.asarray(draws, float).ravel()])
         if not np.std(fresh) / np.sqrt(len(fresh)) > plan.tolerance:
             break

@@ -62,22 +62,22 @@ WORSE, SLOWER = 0.1, 0.2  # nats that a cycle lost: the next one, from the best,
 KINDS = ("prior", "half-way", "gaussian")
 
 
-def begin(problem: Problem, arrays: list, key: jax.Array, plan: Plan) -> State:
+def begin(problem: Problem, key: jax.Array, plan: Plan) -> State:
     """Lanes at their starts."""
     # Small programs first: they would wait for a large one that is being compiled.
     make = problem.jit(("initial", plan.lanes), lambda: partial(_starts, problem, plan.lanes))
-    free = np.array(make(key, arrays))
+    free = np.array(make(key))
     unit = np.array(np.broadcast_to(np.asarray(units(problem)), free.shape))
     furthest = limits(problem)
     more = MORE_DRAWS if _has_one_program(problem) else 1
     # Near its optimum a guide has path gradients of little variance; far from it they do not help.
     if may_have_gaussian(problem):
-        advance_soon(problem, arrays, 1, **_program(problem, plan, 1, more, 0.0))
+        advance_soon(problem, 1, **_program(problem, plan, 1, more, 0.0))
     else:
-        advance_soon(problem, arrays, plan.lanes, **_program(problem, plan, plan.lanes, 1, 1.0))
+        advance_soon(problem, plan.lanes, **_program(problem, plan, plan.lanes, 1, 1.0))
     kinds = [KINDS[i % 2] for i in range(plan.lanes)]
     rates = [plan.rates[i // 2 % len(plan.rates)] for i in range(plan.lanes)]
-    found = gaussian_start(problem, arrays, jnp.asarray(free[0]), key, plan.lanes, plan.judge_draws)
+    found = gaussian_start(problem, jnp.asarray(free[0]), key, plan.lanes, plan.judge_draws)
     if found is not None:
         taken = plan.lanes if found.is_near else max(1, plan.lanes // 4)
         for k in range(taken):
@@ -98,8 +98,8 @@ def begin(problem: Problem, arrays: list, key: jax.Array, plan: Plan) -> State:
             state.first_cycle = max(1, plan.first_cycle // 2)
         _descend(plan, state, 0, max(plan.gaussian_rates))
     else:
-        advance_soon(problem, arrays, plan.lanes, **_program_of(problem, plan, state))
-        advance_soon(problem, arrays, 1, **_program(problem, plan, 1, 1, 0.0))
+        advance_soon(problem, plan.lanes, **_program_of(problem, plan, state))
+        advance_soon(problem, 1, **_program(problem, plan, 1, 1, 0.0))
     return state
 
 
@@ -139,9 +139,9 @@ def _program_of(problem: Problem, plan: Plan, state: State) -> dict[str, Any]:
     return _program(problem, plan, len(state.kinds), state.more_draws, share)
 
 
-def _starts(problem: Problem, count: int, key: jax.Array, arrays: list) -> jax.Array:
+def _starts(problem: Problem, count: int, key: jax.Array) -> jax.Array:
     """Lanes of the first two kinds, (lanes, parameters)."""
-    rows = jax.vmap(problem.initial, (0, None))(jax.random.split(key, count), arrays)
+    rows = jax.vmap(problem.initial)(jax.random.split(key, count))
     half_way = jnp.asarray([KINDS[i % 2] == "half-way" for i in range(count)])
     return jnp.where(half_way[:, None], jax.vmap(problem.half_way)(rows), rows)
 
@@ -150,13 +150,13 @@ def finished(state: State, plan: Plan) -> bool:
     return state.phase == "done" or state.work * plan.chunk >= plan.max_steps
 
 
-def step_chunk(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state: State) -> State:
+def step_chunk(problem: Problem, key: jax.Array, plan: Plan, state: State) -> State:
     """One compiled chunk of steps and the decision after it; ``key`` is that of the whole run."""
     chunk_key = jax.random.fold_in(key, state.chunks)
     racing = state.phase in ("explore", "duel")
     settings = _settings(problem, plan, state)
     program = _program_of(problem, plan, state)
-    lanes, seen = advance(problem, state.lanes, arrays, chunk_key, settings, **program)
+    lanes, seen = advance(problem, state.lanes, chunk_key, settings, **program)
     losses = np.asarray(seen["loss"], float)
     lost = float(jnp.mean(lanes.skipped - state.lanes.skipped)) / plan.chunk
     state.lanes, state.chunks = lanes, state.chunks + 1
@@ -165,10 +165,10 @@ def step_chunk(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state
         means = losses[-50:].mean(0)
         state.losses.append(float(min(means[np.isfinite(means)], default=np.nan)))
         if state.phase == "explore" and state.chunks >= plan.explore_chunks:
-            _pair_off(problem, arrays, jax.random.fold_in(key, 10**6), plan, state)
+            _pair_off(problem, jax.random.fold_in(key, 10**6), plan, state)
         elif state.chunks >= plan.explore_chunks + plan.duel_chunks:
             variances = _variances(plan, np.asarray(seen["spread"], float))
-            _choose(problem, arrays, jax.random.fold_in(key, 10**6 + 1), plan, state, variances)
+            _choose(problem, jax.random.fold_in(key, 10**6 + 1), plan, state, variances)
         return state
     state.losses.append(_finite(losses))
     variance, square = _parts(lanes, np.asarray(seen["square"], float))
@@ -177,7 +177,7 @@ def step_chunk(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state
     if state.phase == "try gradients":
         _choose_gradient(plan, state, variance)
     if state.chunks - state.cycle_begin >= _length(state):
-        _end_cycle(problem, arrays, jax.random.fold_in(key, 2 * 10**6), plan, state)
+        _end_cycle(problem, jax.random.fold_in(key, 2 * 10**6), plan, state)
     else:
         _set_rate(state)
     return state
@@ -238,12 +238,10 @@ def _settings(problem: Problem, plan: Plan, state: State) -> Settings:
     )
 
 
-def _measure(
-    problem: Problem, arrays: list, key: jax.Array, plan: Plan, state: State
-) -> np.ndarray:
+def _measure(problem: Problem, key: jax.Array, plan: Plan, state: State) -> np.ndarray:
     """ELBO of every lane, all on the same draws; -inf where it is not finite."""
     same = [0] * plan.lanes
-    found = evaluate(problem, state.lanes.free, arrays, key, draws=plan.judge_draws, streams=same)
+    found = evaluate(problem, state.lanes.free, key, draws=plan.judge_draws, streams=same)
     return mean_elbos(found)
 
 
@@ -261,11 +259,11 @@ def _copy(state: State, sources: list[int]) -> None:
     _restart_average(state)
 
 
-def _pair_off(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state: State) -> None:
+def _pair_off(problem: Problem, key: jax.Array, plan: Plan, state: State) -> None:
     """Copy the best lanes of the two best kinds of start over a half each, which pool gradients."""
-    elbos = _measure(problem, arrays, key, plan, state)
+    elbos = _measure(problem, key, plan, state)
     if plan.lanes < 4:
-        _choose(problem, arrays, key, plan, state)
+        _choose(problem, key, plan, state)
         return
     best = []
     for kind in KINDS:
@@ -281,14 +279,13 @@ def _pair_off(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state:
 
 def _choose(
     problem: Problem,
-    arrays: list,
     key: jax.Array,
     plan: Plan,
     state: State,
     variances: np.ndarray | None = None,
 ) -> None:
     """The lane of the best ELBO goes on alone."""
-    best = int(np.argmax(_measure(problem, arrays, key, plan, state)))
+    best = int(np.argmax(_measure(problem, key, plan, state)))
     plain = problem.has_path and state.score_shares[best] == 1
     if plain and variances is not None:
         state.trial["plain"] = float(variances[best])
@@ -333,10 +330,10 @@ def _set_rate(state: State) -> None:
     state.rates = [float(rate)] * len(state.kinds)
 
 
-def _end_cycle(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state: State) -> None:
+def _end_cycle(problem: Problem, key: jax.Array, plan: Plan, state: State) -> None:
     """Keep the better of this cycle's end and the best before; stop where little was gained."""
     new = state.lanes.free[0]
-    gain, error = gain_over(state.best, new, problem, arrays, key, plan)
+    gain, error = gain_over(state.best, new, problem, key, plan)
     state.gains.append(gain)
     # A start at the Gaussian is no plateau; from elsewhere two short cycles may both lie on one.
     cycles = 3
@@ -358,7 +355,7 @@ def _end_cycle(problem: Problem, arrays: list, key: jax.Array, plan: Plan, state
             state.more_draws = MORE_DRAWS
         elif gain > FAR:  # seldom followed by one cycle only
             soon = _program(problem, plan, 1, MORE_DRAWS, state.score_shares[0])
-            advance_soon(problem, arrays, 1, **soon)
+            advance_soon(problem, 1, **soon)
     state.lanes = state.lanes._replace(free=jnp.broadcast_to(state.best, state.lanes.free.shape))
     _restart_average(state)
     _set_rate(state)
@@ -369,12 +366,10 @@ def _restart_average(state: State) -> None:
     state.lanes = lanes._replace(average=lanes.free, averaged=jnp.zeros_like(lanes.averaged))
 
 
-def candidates(
-    problem: Problem, arrays: list, key: jax.Array, plan: Plan, state: State
-) -> dict[str, jax.Array]:
+def candidates(problem: Problem, key: jax.Array, plan: Plan, state: State) -> dict[str, jax.Array]:
     """Vectors that may be the result: the mean of the last iterates, the last iterate."""
     if state.phase in ("explore", "duel"):  # interrupted before the lanes were compared
-        _choose(problem, arrays, key, plan, state)
+        _choose(problem, key, plan, state)
     return {
         "averaged": state.lanes.average[0],
         "last": state.lanes.free[0],

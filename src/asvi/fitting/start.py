@@ -16,7 +16,7 @@ TRIES = 5
 PROBE_DRAWS = 128
 
 
-def finite_lanes(problem: Problem, arrays: list, lanes: Lanes, key: jax.Array) -> Lanes:
+def finite_lanes(problem: Problem, lanes: Lanes, key: jax.Array) -> Lanes:
     """Replace lanes without a finite ELBO; raise, naming the site to blame, where none has one.
 
     A lane counts as finite where a quarter of its draws are: a few draws at the edge of the support
@@ -25,7 +25,7 @@ def finite_lanes(problem: Problem, arrays: list, lanes: Lanes, key: jax.Array) -
     free = lanes.free
     for attempt in range(TRIES):
         probe = jax.random.fold_in(key, 1000 + attempt)
-        draws = np.asarray(evaluate(problem, free, arrays, probe, draws=PROBE_DRAWS))
+        draws = np.asarray(evaluate(problem, free, probe, draws=PROBE_DRAWS))
         fine = np.isfinite(draws).mean(1) >= 0.25
         if fine.all():
             return lanes._replace(free=free, average=free)
@@ -35,12 +35,12 @@ def finite_lanes(problem: Problem, arrays: list, lanes: Lanes, key: jax.Array) -
             return lanes._replace(free=free[kept], average=free[kept], unit=lanes.unit[kept])
         noise = jax.random.normal(jax.random.fold_in(key, attempt), free.shape, free.dtype)
         free = lanes.free + 0.3 * (attempt + 1) * noise
-    raise _blame(problem, arrays, lanes.free[0], key)
+    raise _blame(problem, lanes.free[0], key)
 
 
-def _blame(problem: Problem, arrays: list, free: jax.Array, key: jax.Array) -> SiteError:
-    terms = jax.jit(jax.vmap(problem.site_terms, (None, 0, None)))
-    found = terms(free, jax.random.split(key, 64), arrays)
+def _blame(problem: Problem, free: jax.Array, key: jax.Array) -> SiteError:
+    terms = jax.jit(jax.vmap(problem.site_terms, (None, 0)))
+    found = terms(free, jax.random.split(key, 64))
     bad = {name: float(np.mean(~np.isfinite(np.asarray(x)))) for name, x in found.items()}
     name = max(bad, key=lambda n: (bad[n], n in problem.observed))
     values = np.asarray(found[name])

@@ -18,7 +18,7 @@ LOOKS = 4  # times that a cycle's gain is measured, at most
 
 
 def gain_over(
-    old: jax.Array, new: jax.Array, problem: Problem, arrays: list, key: jax.Array, plan: Plan
+    old: jax.Array, new: jax.Array, problem: Problem, key: jax.Array, plan: Plan
 ) -> tuple[float, float]:
     """How much better ``new`` is than ``old`` on the same draws, and the error of that.
 
@@ -33,7 +33,7 @@ def gain_over(
     gain, error = -np.inf, np.inf
     for i in range(LOOKS):
         look = jax.random.fold_in(key, i)
-        found = evaluate(problem, rows, arrays, look, draws=plan.judge_draws, streams=streams)
+        found = evaluate(problem, rows, look, draws=plan.judge_draws, streams=streams)
         draws = np.asarray(found, float)
         change = (draws[:half] - draws[half : 2 * half]).ravel()
         changes = np.append(changes, change[np.isfinite(change)])

@@ -13,20 +13,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from asvi.errors import FamilyError
 from asvi.families.cells import LARGEST_DENSE
 from asvi.families.structured import StructuredNormal
 from asvi.fitting.arrow import Arrow
-from asvi.fitting.curvature import Curvature, curvature, draws_of
+from asvi.fitting.curvature import Curvature, curvature, draws_of, precision
 from asvi.fitting.gaussian import (
     NARROW,
     OTHERS,
@@ -40,7 +38,7 @@ from asvi.fitting.gaussian import (
 from asvi.fitting.looking import Computed
 from asvi.fitting.noise_space import NoiseSpace
 from asvi.fitting.plan import Plan
-from asvi.fitting.problem import Problem, problem_for
+from asvi.fitting.problem import Problem
 from asvi.fitting.run import Run
 from asvi.fitting.wiring import factor
 
@@ -55,8 +53,6 @@ COMPARED, JUDGED, ROUNDS = 128, 1024, 4  # draws, and how often so many are judg
 NUMBERS = 8_000_000  # of all draws that are judged at once: large models have fewer
 ROUGH = 0.05  # nats: error of the ELBO of what is no posterior anyway
 LEAST = 0.1  # share of draws that must count
-#: A model whose types are written down will not run in another precision.
-UNFIT = (TypeError, ValueError, NotImplementedError)
 QUICK, QUICK_IN_CELLS = 150, 600  # latent numbers, all together and in groups, of a first look
 LEAST_CENTRED = 0.02  # centring that is worth a climb
 
@@ -105,9 +101,7 @@ class Found:
         return float(total - np.log(count)) - self.elbo if effective > LEAST * count else np.inf
 
 
-def find_structured(
-    problem: Problem, arrays: list[Any], key: jax.Array | None, tolerance: float
-) -> Found | None:
+def find_structured(problem: Problem, key: jax.Array | None, tolerance: float) -> Found | None:
     """The Gaussian nearest to the posterior; None where none is found."""
     space = NoiseSpace(problem)
     # Nothing but the order of numbers: there are no edges to go without.
@@ -122,25 +116,16 @@ def find_structured(
     seed = np.zeros(2, np.uint32) if key is None else np.asarray(jax.random.key_data(key)).ravel()
     rng = np.random.default_rng(seed)
     for double in (True, False):
-        look = None
         try:
-            with _precision(double):
-                look = curvature(space, arrays, {}, double)  # compiled while data are checked
-        except UNFIT:
-            pass
+            look = curvature(space, {}, double)  # compiled while data are checked
+        except NotImplementedError:  # types that are written down
+            look = None
         # Whatever became of the look: what is wrong with the data is said first.
-        problem.finish_check(arrays, look.is_fine if look else lambda: False)
+        problem.finish_check(look.is_fine if look else lambda: False)
         if look is not None:
-            with suppress(*UNFIT), _precision(double):
+            with precision(double):
                 return _search(look, hears, rng, tolerance)
     return None
-
-
-@contextmanager
-def _precision(double: bool) -> Iterator[None]:
-    # Several threads on matrices this small wait for each other, and for the compiler's.
-    with jax.enable_x64(True) if double else nullcontext(), threadpool_limits(1):
-        yield
 
 
 def _search(
@@ -266,14 +251,14 @@ def fit_structured(
     plan: Plan,
     begun: float,
     quick: bool = False,
-) -> tuple[Problem, list[Any], Run]:
-    """The whole fit: its problem, the data and the run.
+) -> tuple[Problem, Run]:
+    """The whole fit: its problem and the run.
 
     Raises :class:`~asvi.errors.FamilyError` where the family does not hold the model, or, if it
     must be ``quick``, where a look at it takes more than a few seconds.
     """
     while True:
-        problem, arrays = problem_for(model, family, args, kwargs)
+        problem = Problem(model, family, args, kwargs)
         guide: Any = problem.guide
         if quick and guide.cells.size > (QUICK_IN_CELLS if guide.cells.groups else QUICK):
             raise FamilyError("the model is too large for a first look")
@@ -283,9 +268,9 @@ def fit_structured(
                 f"StructuredNormal does not train parameters, and the model has {own!r}.\n"
                 "Write instead:\n    asvi.fit(model, y, family=asvi.families.Coupled())"
             )
-        found = find_structured(problem, arrays, key, plan.tolerance)
+        found = find_structured(problem, key, plan.tolerance)
         if found is not None:
-            return problem, arrays, structured_run(problem, found, begun)
+            return problem, structured_run(problem, found, begun)
         if not (family.cells and guide.cells.groups and guide.cells.size <= LARGEST_DENSE):
             raise FamilyError(
                 "StructuredNormal found no Gaussian: the model's density, or its curvature, is not "

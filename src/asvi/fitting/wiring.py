@@ -182,12 +182,12 @@ class _Wiring(SurrogateReading):
         return Heard(self._index(address), self._index(address))
 
 
-def wiring(problem: Problem, space: NoiseSpace, arrays: list[Any]) -> dict[str, np.ndarray]:
+def wiring(problem: Problem, space: NoiseSpace) -> dict[str, np.ndarray]:
     """For each site and kind of edge, the index of the number behind each weight; -1 for none."""
     guide: Any = problem.guide
 
-    def run(arrays: list[Any]) -> dict[str, jax.Array]:
-        args, kwargs = problem.arguments(arrays)
+    def run() -> dict[str, jax.Array]:
+        args, kwargs = problem.arguments
         reading = _Wiring(guide, args, kwargs, space.numbers())
         with handlers.trace(), handlers.seed(rng_seed=jax.random.key(0)), reading:
             problem.model(*args, **kwargs)
@@ -195,5 +195,5 @@ def wiring(problem: Problem, space: NoiseSpace, arrays: list[Any]) -> dict[str, 
         return {k.removeprefix("heard|"): v for k, v in extras if k.startswith("heard|")}
 
     # Compiled, all but the moving of indices falls away.
-    found = problem.jit("wiring", lambda: run)(arrays)
+    found = problem.jit("wiring", lambda: run)()
     return {name: np.rint(np.asarray(value)).astype(int) - 1 for name, value in found.items()}

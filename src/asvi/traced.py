@@ -1,0 +1,240 @@
+"""Takes a function; gives it as JAX records it: operations that tell two programs apart, and data.
+
+A model is called in plain Python with the user's own objects, and what JAX records of that is the
+program. The arrays that it met on the way are its *constants*: the data. Two recordings with the
+same operations, shapes and types are the same program, whatever function they came from, and can be
+served by one compiled program that takes the constants as inputs:
+
+>>> import jax.numpy as jnp, numpy as np
+>>> def scaled_by(data):
+...     return Traced(lambda x: jnp.sum(x * data), 1.0)
+>>> one, other = scaled_by(np.arange(3.0)), scaled_by(np.ones(3))
+>>> one.key == other.key, scaled_by(np.ones(4)).key == one.key
+(True, False)
+>>> [c.tolist() for c in other.consts]
+[[1.0, 1.0, 1.0]]
+
+What a function *did* decides, and never which function it is: one that reads a global, or an
+attribute of an instance, is another program as soon as these change.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
+
+__all__ = ["Traced", "digest_of", "evaluate", "key_of"]
+
+#: Calls that are no more than the program inside them, and the name of that.
+CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr"}
+
+#: Parameters that name things, or hold functions that only a derivative asks for.
+_SILENT = ("name", "debug_info", "jvp_jaxpr_fun", "fwd_jaxpr_thunk", "bwd", "inline")
+_RULES = 2  # derivatives of a function with a rule of its own that tell it apart
+
+
+class Traced:
+    """``function`` recorded at inputs of these shapes and types, trees of arrays.
+
+    :param rules: whether functions with derivatives of their own are told apart by these, too: for
+        programs that are to be differentiated.
+    """
+
+    def __init__(self, function: Callable, *inputs: Any, rules: bool = False):
+        closed, shape = jax.make_jaxpr(function, return_shape=True)(*inputs)
+        if _has_inner_constants(closed.jaxpr):
+            flat = jax.tree.leaves(inputs)
+            closed = jax.make_jaxpr(lambda *xs: _inlined(closed.jaxpr, closed.consts, xs))(*flat)
+        self.jaxpr: Any = closed.jaxpr
+        self.consts: list[Any] = list(closed.consts)
+        self.shape = shape
+        self.tree = jax.tree.structure(shape)
+        self.rules = rules
+
+    @property
+    def closed(self) -> Any:
+        return ClosedJaxpr(self.jaxpr, self.consts)
+
+    @cached_property
+    def key(self) -> Any:
+        """What two recordings share that one compiled program serves."""
+        return key_of(self.jaxpr, _RULES if self.rules else 0)
+
+    @cached_property
+    def digest(self) -> str:
+        """Program and data in a line that is the same in every process."""
+        return digest_of(self.jaxpr, self.consts)
+
+    def __call__(self, *inputs: Any) -> Any:
+        """The function, as recorded: for use in other programs."""
+        found = evaluate(self.jaxpr, self.consts, jax.tree.leaves(inputs))
+        return jax.tree.unflatten(self.tree, found)
+
+
+def evaluate(jaxpr: Any, consts: Any, inputs: Any) -> list[Any]:
+    """The outputs of a recorded program."""
+    return jaxpr_as_fun(ClosedJaxpr(jaxpr, list(consts)))(*inputs)
+
+
+def _has_inner_constants(jaxpr: Any) -> bool:
+    """Whether a call inside has constants of its own: a function that the user compiled, say."""
+    return any(
+        bool(inner.consts) or _has_inner_constants(inner.jaxpr)
+        for eqn in jaxpr.eqns
+        if eqn.primitive.name in CALLS
+        for inner in [eqn.params[CALLS[eqn.primitive.name]]]
+        if isinstance(inner, ClosedJaxpr)
+    )
+
+
+def _inlined(jaxpr: Any, consts: Any, inputs: Any) -> list[Any]:
+    """The outputs, calls with constants written out: these become the program's own."""
+    at: dict[Any, Any] = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *inputs)))
+    read = lambda v: v.val if isinstance(v, Literal) else at[v]  # noqa: E731
+    for eqn in jaxpr.eqns:
+        xs = [read(v) for v in eqn.invars]
+        inner = eqn.params.get(CALLS.get(eqn.primitive.name, ""))
+        if isinstance(inner, ClosedJaxpr) and (inner.consts or _has_inner_constants(inner.jaxpr)):
+            found = _inlined(inner.jaxpr, inner.consts, xs)
+        else:
+            found = eqn.primitive.bind(*xs, **eqn.primitive.get_bind_params(eqn.params))
+            found = found if eqn.primitive.multiple_results else [found]
+        at.update(zip(eqn.outvars, found))
+    return [read(v) for v in jaxpr.outvars]
+
+
+# ------------------------------------------------------------------------ what tells them apart
+
+
+def key_of(jaxpr: Any, rules: int = 0) -> Any:
+    """Operations, shapes, types and small constants, as a tree that can be compared."""
+    at: dict[Any, int] = {v: k for k, v in enumerate((*jaxpr.constvars, *jaxpr.invars))}
+    begin = tuple(_type(v.aval) for v in (*jaxpr.constvars, *jaxpr.invars))
+
+    def read(v: Any) -> Any:
+        return _literal(v) if isinstance(v, Literal) else at[v]
+
+    steps = []
+    for eqn in jaxpr.eqns:
+        own = _rule_key(eqn, rules) if rules and "custom" in eqn.primitive.name else None
+        steps.append(
+            (
+                eqn.primitive.name,
+                tuple(map(read, eqn.invars)),
+                tuple(_type(v.aval) for v in eqn.outvars),
+                _frozen_params(eqn.params, rules),
+                own,
+            )
+        )
+        for v in eqn.outvars:
+            at[v] = len(at)
+    return len(jaxpr.constvars), begin, tuple(steps), tuple(map(read, jaxpr.outvars))
+
+
+def _type(aval: Any) -> Any:
+    return getattr(aval, "shape", None), str(getattr(aval, "dtype", aval))
+
+
+def _literal(v: Any) -> Any:
+    x = np.asarray(v.val)
+    return "literal", str(v.aval.dtype), x.astype(v.aval.dtype).tobytes()
+
+
+def _frozen_params(params: dict[str, Any], rules: int) -> Any:
+    return tuple((k, _frozen(params[k], rules)) for k in sorted(params) if k not in _SILENT)
+
+
+def _frozen(x: Any, rules: int) -> Any:
+    """A parameter of an operation as something to compare."""
+    if isinstance(x, ClosedJaxpr):
+        return key_of(x.jaxpr, rules), tuple(_frozen(c, rules) for c in x.consts)
+    if isinstance(x, Jaxpr):
+        return key_of(x, rules)
+    if isinstance(x, tuple | list):
+        return tuple(_frozen(y, rules) for y in x)
+    if isinstance(x, dict):
+        return tuple(sorted((str(k), _frozen(y, rules)) for k, y in x.items()))
+    if isinstance(x, np.ndarray | jax.Array | np.generic):
+        x = np.asarray(x)
+        return x.shape, str(x.dtype), x.tobytes()
+    try:
+        hash(x)
+    except TypeError:
+        return _Same(x)
+    return x
+
+
+class _Same:
+    """Something that is equal to itself alone."""
+
+    def __init__(self, x: Any):
+        self.x = x
+
+    def __eq__(self, other: Any) -> bool:
+        return isinstance(other, _Same) and other.x is self.x
+
+    def __hash__(self) -> int:
+        return id(self.x)
+
+
+def _rule_key(eqn: Any, rules: int) -> Any:
+    """What the derivative of an operation with a rule of its own does."""
+    shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars]
+    function = alone(eqn)
+    if eqn.primitive.name == "custom_jvp_call" and all(map(_moves, shapes)):
+        moved = jax.make_jaxpr(lambda xs, ds: jax.jvp(function, xs, ds)[1])(shapes, shapes)
+    elif eqn.primitive.name.startswith("custom_vjp_call") and all(map(_moves, shapes)):
+        outs = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.outvars]
+        moved = jax.make_jaxpr(lambda xs, ds: jax.vjp(function, *xs)[1](ds))(shapes, outs)
+    else:  # by the rule itself, where it is no plain function of numbers
+        kept = [eqn.params[name] for name in _SILENT if callable(eqn.params.get(name))]
+        return tuple(map(_Same, kept))
+    return key_of(moved.jaxpr, rules - 1), tuple(_frozen(c, 0) for c in moved.consts)
+
+
+def _moves(x: Any) -> bool:
+    return jax.dtypes.issubdtype(x.dtype, np.inexact)
+
+
+def alone(eqn: Any) -> Callable:
+    """One operation of a recorded program as a function of its inputs, a list of outputs."""
+
+    def function(*xs: Any) -> list[Any]:
+        found = eqn.primitive.bind(*xs, **eqn.primitive.get_bind_params(eqn.params))
+        return list(found) if eqn.primitive.multiple_results else [found]
+
+    return function
+
+
+def digest_of(jaxpr: Any, consts: Any) -> str:
+    """Names of operations, types and all numbers, in short; the same in every process."""
+    found = hashlib.sha256()
+
+    def walk(jaxpr: Any, consts: Any) -> None:
+        for c in consts:
+            if jax.dtypes.issubdtype(c.dtype, jax.dtypes.prng_key):
+                c = jax.random.key_data(c)
+            x = np.asarray(c)
+            found.update(f"{x.shape}{x.dtype}".encode() + x.tobytes())
+        for eqn in jaxpr.eqns:
+            found.update(eqn.primitive.name.encode())
+            for v in eqn.invars:
+                found.update(repr(_literal(v) if isinstance(v, Literal) else v.aval).encode())
+            for name in sorted(eqn.params):
+                inner = eqn.params[name]
+                for x in inner if isinstance(inner, tuple | list) else [inner]:
+                    if isinstance(x, ClosedJaxpr):
+                        walk(x.jaxpr, x.consts)
+                    elif isinstance(x, Jaxpr):
+                        walk(x, ())
+                    elif isinstance(x, int | float | str | bool) and name not in _SILENT:
+                        found.update(f"{name}={x}".encode())
+
+    walk(jaxpr, consts)
+    return found.hexdigest()
