@@ -417,9 +417,7 @@ def test_a_killed_run_goes_on_to_the_same_result(tmp_path):
     resumed = asvi.resume(path, groups_model, X, y=Y, **again)
     assert resumed.elbo == whole.elbo
     assert all(np.array_equal(resumed.params[k], whole.params[k]) for k in whole.params)
-    with pytest.raises(
-        AsviError, match=r"run: model and data(?s:.*)left untouched"
-    ):
+    with pytest.raises(AsviError, match=r"run: model and data(?s:.*)left untouched"):
         asvi.resume(path, groups_model, X, y=Y + 1, **again)
 
     header, arrays = read_file(path, checkpoint.KIND)  # as a version with other arrays wrote it

@@ -43,8 +43,8 @@ class Arguments:
                 'none.\nWrite instead:\n    asvi.load("fit.asvi", model, *data)'
             )
 
-    def calling(self, model: Callable, first_call: Callable[[], Any]) -> tuple[Callable, Any]:
-        """The model to call from here on, and what the ``first_call`` of it gave.
+    def calling(self, model: Callable, look: Callable[[Callable], Any]) -> tuple[Callable, Any]:
+        """The model to call from here on, and what a first ``look`` at it gave.
 
         A model that changes its NumPy arguments in place would meet other data at its next call.
         Where the first call shows that it does, they are put back, and later calls get copies.
@@ -52,13 +52,16 @@ class Arguments:
         arrays = [x for _, x in arrays_in(self.args, self.kwargs) if _can_change(x)]
         before = [x.copy() for x in arrays]
         try:
-            found = first_call()
+            found = look(model)
         finally:
             changed = [not _same(x, y) for x, y in zip(arrays, before, strict=True)]
             for x, y in zip(arrays, before, strict=True):
                 if not _same(x, y):
                     x[...] = y
-        return (_on_copies(model) if any(changed) else model), found
+        if not any(changed):
+            return model, found
+        model = _on_copies(model)
+        return model, look(model)
 
 
 def _can_change(x: Any) -> bool:

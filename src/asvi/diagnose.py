@@ -22,6 +22,7 @@ MANY = 0.5  # share of draws that count, from which on a rare heavy weight is no
 FEW = 100  # effective draws
 WIDE = 1.0  # nats of divergence from which on draws are not good as they are
 CLOSE = 0.1  # nats of divergence that the weights of discrete draws may show
+ROUNDED = 0.1  # nats of a draw's density that rounding may cost
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,14 @@ def _verdict(n: dict[str, Any], run: Any) -> tuple[str, str, list[str]]:
         return BAD, "look at the data and the priors' supports; asvi.fit names the site", reasons
     if not n["converged"]:
         reasons.append(f"{run.message}; its last cycle gained {gains[-1]:.2f} nat")
+    rounding = run.info.get("rounding", 0.0)
+    if rounding > ROUNDED:
+        reasons.append(
+            f"single precision loses up to {rounding:.2g} nat of a draw's density: numbers far "
+            "from 0, or a sum of many"
+        )
+        advice = 'jax.config.update("jax_enable_x64", True) before the fit, or centre the data'
+        return BAD, advice, reasons
     if n["skipped"] > 0.05:
         reasons.append(f"{n['skipped']:.0%} of gradients were not finite")
     if np.isinf(n["shift"][worst]):

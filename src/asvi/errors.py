@@ -21,6 +21,7 @@ import numpyro
 __all__ = [
     "AsviError",
     "FamilyError",
+    "InternalError",
     "LossError",
     "ModelError",
     "SiteError",
@@ -61,6 +62,21 @@ class FamilyError(AsviError):
 
 class LossError(AsviError):
     """The loss would be silently wrong on this model."""
+
+
+class InternalError(AsviError):
+    """`asvi` contradicts itself: a fault of the library, not of the model.
+
+    ``result`` is the fit as it stands, where there is one.
+    """
+
+    def __init__(self, what: str, result: object = None):
+        self.what, self.result = what, result
+        super().__init__(
+            f"{what}.\nThis is a fault of asvi, not of your model; the result is not to be "
+            "trusted.\nPlease report the model with this text, and meanwhile try another family:\n"
+            "    asvi.fit(model, y, family=asvi.families.ConvexUpdate())"
+        )
 
 
 def with_mended(problem: str, mended: str | None = None, advice: str = "") -> str:

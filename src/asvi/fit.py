@@ -16,13 +16,14 @@ import optax
 from asvi import inference_data, stored
 from asvi.arguments import check_options
 from asvi.diagnose import Report, diagnose
-from asvi.errors import AsviError, FamilyError
+from asvi.errors import AsviError, FamilyError, InternalError
 from asvi.explain import Explanation, explain, name_of
 from asvi.families import Amortized, Coupled, Family, StructuredNormal, WholeFamily
 from asvi.fitting import checkpoint as checkpoints
 from asvi.fitting.choice import Choice, choose_family
 from asvi.fitting.plan import Plan
 from asvi.fitting.problem import Problem
+from asvi.fitting.recheck import check_elbo
 from asvi.fitting.run import Run, check_plan, run
 from asvi.fitting.structured import fit_structured
 from asvi.fitting.units import is_coupling_weight
@@ -206,7 +207,7 @@ def fit(
         if "interrupted" in found.message:
             first.message, first.converged = found.message, False
         return first
-    return _as_fit(found, problem)
+    return _rechecked(_as_fit(found, problem))
 
 
 def _first_look(
@@ -275,7 +276,7 @@ def resume(
     problem = choice.made or Problem(model, choice.family, args, kwargs, discrete=discrete)
     found = choice.stopped or run(problem, key, plan, progress, path, begun, must_exist=True)
     found.info["family"] = _why(problem, found, choice.measured)
-    return _as_fit(found, problem)
+    return _rechecked(_as_fit(found, problem))
 
 
 def load(
@@ -320,3 +321,20 @@ def _with_optimizer(plan: Plan, optimizer: Any) -> Plan:
 
 def _as_fit(found: Run, problem: Problem) -> Fit:
     return Fit(**vars(found), problem=problem)
+
+
+def _rechecked(result: Fit) -> Fit:
+    """The result, if fresh draws of its posterior have the ELBO that it reports."""
+    for more in range(2):
+        # What a rare draw moves is asked again, with more of them.
+        key = jax.random.fold_in(jax.random.key(21), more)
+        weights = result.posterior.importance(key, 1000 * 4**more)[1]
+        if check_elbo(result.elbo, result.elbo_se, weights.log_ratios):
+            return result
+    ratios = weights.log_ratios
+    error = float(np.std(ratios) / np.sqrt(len(ratios)))
+    raise InternalError(
+        f"the ELBO was said to be {result.elbo:.6g} ± {result.elbo_se:.2g}, and is "
+        f"{np.mean(ratios):.6g} ± {error:.2g} by fresh draws of the posterior",
+        result,
+    )

@@ -40,6 +40,13 @@ class _Look:
         """As many points as are looked at in one call, and so on."""
         return [points[k : k + self.most] for k in range(0, len(points), self.most)]
 
+    def sites(
+        self, points: np.ndarray, names: list[str], *centring: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """Values of these sites at points (points, numbers), (points, ...) each."""
+        found = [self.recorded.run(x, *centring, *self.data)[2] for x in points]
+        return {name: np.stack([met[name][1] for met in found]) for name in names}
+
     def padded(self, points: np.ndarray) -> np.ndarray:
         if len(points) == self.most:
             return points

@@ -55,7 +55,7 @@ class Problem:
         check_arrays(args, kwargs)
         look = Program.of if check else Program.unchecked
         self.model, self.program = self.arguments.calling(
-            model, lambda: look(model, *args, **kwargs)
+            model, lambda model: look(model, *args, **kwargs)
         )
         self.guide = autoguide(self.model, family=family)
         self._check = InputCheck(self.model)

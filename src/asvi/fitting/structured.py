@@ -39,6 +39,7 @@ from asvi.fitting.looking import Computed
 from asvi.fitting.noise_space import NoiseSpace
 from asvi.fitting.plan import Plan
 from asvi.fitting.problem import Problem
+from asvi.fitting.recheck import DRAWS, Recheck
 from asvi.fitting.run import Run
 from asvi.fitting.wiring import factor
 
@@ -281,17 +282,17 @@ def fit_structured(
 
 
 def structured_run(problem: Problem, found: Found, begun: float) -> Run:
-    """What was found, as the result of a run."""
+    """What was found, as the result of a run, once NumPyro has said the same of it."""
     guide: Any = problem.guide
     spread = found.spread
     values = {"loc": found.mean, "core": spread.core}
     values |= {"centring": found.look.centring, "anchor": found.look.anchor}
     for k, (down, block) in enumerate(zip(spread.down, spread.blocks, strict=True)):
         values |= {f"down{k}": down, f"cell{k}": block}
+    values = {f"{guide.prefix}/{n}": np.asarray(x, float) for n, x in values.items()}
+    rounding = _recheck(problem, found, values)
     # Cast by NumPy, and put in place as they are: nothing to compile.
-    params = jax.device_put(
-        {f"{guide.prefix}/{n}": np.asarray(x, problem.dtype) for n, x in values.items()}
-    )
+    params = jax.device_put({n: x.astype(problem.dtype) for n, x in values.items()})
     return Run(
         elbo=found.elbo,
         elbo_se=found.elbo_se,
@@ -309,5 +310,14 @@ def structured_run(problem: Problem, found: Found, begun: float) -> Run:
             "nearness": found.nearness,
             "divergence": found.divergence,
             "centring": float(found.look.centring.mean()),
+            "rounding": rounding,
         },
     )
+
+
+def _recheck(problem: Problem, found: Found, params: dict[str, np.ndarray]) -> float:
+    """Nats of a draw that are lost to rounding; raises where NumPyro knows other densities."""
+    some = slice(0, DRAWS)
+    values = found.look.sites(found.draws[some], [s.name for s in problem.program.latent])
+    check = Recheck(problem, params, {name: x[0] for name, x in values.items()})
+    return check(values, params, found.log_ratios[some])

@@ -1,0 +1,140 @@
+"""Takes what a search found; gives whether NumPyro says the same of it, before a user sees it.
+
+The library's density is that of :func:`numpyro.infer.util.log_density`, everywhere: so NumPyro is
+asked at a few draws, whatever the search was made of. A difference is a fault of this library and
+ends in an :class:`~asvi.errors.InternalError`. That single precision does not hold a model's
+numbers is no fault of ours; it is measured, and the verdict says so.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.core import ClosedJaxpr
+from numpyro import handlers
+from numpyro.distributions.distribution import validation_enabled
+from numpyro.infer.util import log_density
+
+from asvi.bodies import alone
+from asvi.compiling import Compiled, Store
+from asvi.errors import InternalError
+from asvi.fitting.problem import Problem
+from asvi.folding import folded
+from asvi.in_numpy import Tape
+from asvi.traced import Traced, evaluate, key_of
+from asvi.widened import wide, widened
+
+__all__ = ["Recheck", "check_elbo"]
+
+DRAWS = 4
+EXACT, ROUNDED = 1e-6, 1e-3  # relative differences of sums that are the same but for rounding
+CLEAR, ERRORS = 0.05, 6.0  # nats, and standard errors, of a difference that is no chance
+
+
+class Recheck:
+    """Log ratios of NumPyro's density of a model to its guide's at given draws."""
+
+    def __init__(self, problem: Problem, params: dict[str, Any], values: dict[str, Any]):
+        """``values`` and ``params`` are examples: only their shapes count."""
+        args, kwargs = problem.arguments
+        guide: Any = problem.guide
+
+        def ratio(values: dict[str, Any], params: dict[str, Any]) -> Any:
+            model = handlers.seed(problem.model, jax.random.key(0))
+            with alone(), validation_enabled(False):
+                density, trace = log_density(model, args, kwargs, values)
+                own = guide.log_density_at(params, values, args, kwargs)
+            sites = [m for m in trace.values() if m["type"] == "sample"]
+            return density, own, sum(abs(m["fn"].log_prob(m["value"]).sum()) for m in sites)
+
+        traced = Traced(ratio, *jax.tree.map(_narrow, (values, params)))
+        jaxpr, consts = folded(traced.jaxpr, traced.consts)
+        jaxpr = jaxpr.replace(
+            constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars], debug_info=None
+        )
+        double = not jax.config.read("jax_enable_x64")
+        single, exact = _RUNNERS.get(
+            (key_of(jaxpr), double), lambda: (_runner(jaxpr, False), _widened(jaxpr, double))
+        )
+        self._single = single, [np.asarray(c) for c in consts]
+        self.is_exact = not double or exact is not None
+        self._double = self._single if exact is None else (exact, [wide(c) for c in consts])
+
+    def __call__(self, values: dict[str, Any], params: dict[str, Any], found: np.ndarray) -> float:
+        """Nats lost to rounding, at draws (draws, ...) of which ``found`` (draws,) was said.
+
+        Raises where NumPyro says otherwise.
+        """
+        inputs = [
+            jax.tree.leaves(({n: x[k] for n, x in values.items()}, params))
+            for k in range(len(found))
+        ]
+        exact, size = self._ratios(self._double, inputs)
+        off = np.abs(exact - found)
+        allowed = (EXACT if self.is_exact else ROUNDED) * (1 + size)
+        if np.any(off > allowed) and np.all(np.isfinite(found)):
+            k = int(np.argmax(off - allowed))
+            raise InternalError(
+                f"log p - log q of a draw was said to be {found[k]:.6g}, and is {exact[k]:.6g} by "
+                "numpyro.infer.util.log_density"
+            )
+        if self._double is self._single:
+            return 0.0
+        return float(np.max(np.abs(self._ratios(self._single, inputs)[0] - exact)))
+
+    @staticmethod
+    def _ratios(of: Any, inputs: list[list[Any]]) -> tuple[np.ndarray, np.ndarray]:
+        run, consts = of
+        found = np.array([[float(x) for x in run([*consts, *some])] for some in inputs])
+        return found[:, 0] - found[:, 1], found[:, 2] + np.abs(found[:, 1])
+
+
+def _narrow(x: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(np.shape(x), jax.dtypes.canonicalize_dtype(x.dtype))
+
+
+#: Functions of programs that were rechecked last.
+_RUNNERS = Store(32)
+
+
+def _widened(jaxpr: Any, double: bool) -> Any:
+    """The program in double precision; None where it is so already, or has types of its own."""
+    try:
+        return _runner(widened(jaxpr), True) if double else None
+    except NotImplementedError:
+        return None
+
+
+def _runner(jaxpr: Any, double: bool) -> Any:
+    """A function of a list of inputs: by NumPy, or compiled where NumPy does not know how."""
+    types = [v.aval.dtype for v in jaxpr.invars]
+
+    def cast(inputs: list[Any]) -> list[Any]:
+        return [np.asarray(x, dtype) for x, dtype in zip(inputs, types, strict=True)]
+
+    try:
+        tape = Tape(ClosedJaxpr(jaxpr, []))
+        return lambda inputs: tape(cast(inputs))
+    except NotImplementedError:
+        compiled = Compiled(lambda *xs: evaluate(jaxpr, [], xs), once=True)
+
+        def run(inputs: list[Any]) -> list[Any]:
+            with (
+                jax.enable_x64(True)
+                if double
+                else jax.enable_x64(bool(jax.config.read("jax_enable_x64")))
+            ):
+                return compiled(*cast(inputs))
+
+        return run
+
+
+def check_elbo(elbo: float, error: float, log_ratios: np.ndarray) -> bool:
+    """Whether fresh log ratios of the posterior have this mean, as far as chance tells."""
+    fine = np.asarray(log_ratios, float)
+    if not (np.isfinite(elbo) and np.isfinite(fine).all()):
+        return True
+    spread = fine.std(ddof=1) / np.sqrt(len(fine))
+    return bool(abs(fine.mean() - elbo) <= CLEAR + ERRORS * np.hypot(error, spread))

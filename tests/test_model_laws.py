@@ -1,0 +1,118 @@
+"""Laws over generated models, without training: the density is NumPyro's, whoever asks for it."""
+
+from __future__ import annotations
+
+import copy
+import os
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from generated import generate
+from jax.extend.core import ClosedJaxpr
+from numpyro import handlers
+from numpyro.infer.util import log_density
+
+from asvi import compiling
+from asvi.families import ConvexUpdate, Coupled, MeanField, StructuredNormal
+from asvi.fitting.noise_space import NoiseSpace
+from asvi.fitting.problem import Problem
+from asvi.fitting.recording import Recorded
+from asvi.in_numpy import Tape
+from asvi.posterior import Posterior
+
+#: Models in one run; ``python -m benchmarks.model_laws`` has thousands.
+COUNT = int(os.environ.get("ASVI_LAWS", "260"))
+BATCHES = 26
+
+
+@pytest.fixture
+def by_numpy(monkeypatch):
+    """Programs are run by NumPy where it knows how: the compiler takes a second for each."""
+    compile_it = compiling._compiling
+
+    def numpy_or_compiler(traced, once, pool, urgent):
+        jaxpr = traced.jaxpr
+        invars = [*jaxpr.constvars, *jaxpr.invars]
+        try:
+            tape = Tape(
+                ClosedJaxpr(jaxpr.replace(constvars=[], invars=invars, debug_info=None), [])
+            )
+        except (NotImplementedError, TypeError):
+            return compile_it(traced, once, pool, urgent)
+        found = compiling.Future()
+        found.set_result(
+            lambda consts, given: list(
+                map(jnp.asarray, tape([*map(np.asarray, (*consts, *given))]))
+            )
+        )
+        return found
+
+    monkeypatch.setattr(compiling, "_compiling", numpy_or_compiler)
+    compiling.forget_programs()
+    yield
+    compiling.forget_programs()
+
+
+def numpyros(made, values):
+    """NumPyro's own log density, run as NumPyro runs it."""
+    args, kwargs = copy.deepcopy((made.args, made.kwargs))
+    model = handlers.seed(made.model, jax.random.key(0))
+    return float(log_density(model, args, kwargs, jax.tree.map(jnp.asarray, values))[0])
+
+
+def density_differs(seed: int) -> str:
+    """What differs in the model of this seed; nothing is an empty text."""
+    made = generate(seed)
+    problem = Problem(made.model, StructuredNormal(), made.args, made.kwargs, check=False)
+    space = NoiseSpace(problem)
+    rng, names = np.random.default_rng(seed), [s.name for s in problem.program.latent]
+    guide = problem.guide
+    start = {
+        f"auto/{n}": np.asarray(begin(), np.float32) for n, (begin, _) in guide._leaves().items()
+    }
+    posterior = Posterior(problem, start)
+    for double in (True, False)[seed % 2 :]:  # the search's precision, and the user's
+        recorded = Recorded(space, {}, double)
+        z, blank = rng.normal(size=(2, space.size)), np.zeros(space.size)
+        found = [recorded.run(one, blank, blank, recorded.consts, {}) for one in z]
+        draws = {n: np.stack([met[n][1] for *_, met in found]).astype(np.float32) for n in names}
+        theirs = np.array([numpyros(made, {n: x[k] for n, x in draws.items()}) for k in (0, 1)])
+        ours = np.asarray(posterior.model_log_prob(draws), float)
+        if not np.allclose(ours, theirs, rtol=2e-5, atol=2e-4):
+            return f"model_log_prob {ours}, log_density {theirs}: {made.made_of}"
+        # log q of the guide at the prior's own numbers: the Jacobian is the density's difference
+        own = np.asarray(posterior.log_prob(draws), float)
+        noise = -0.5 * np.sum(z**2, -1) - 0.5 * space.size * np.log(2 * np.pi)
+        said = np.array([float(density) for density, *_ in found])
+        if not np.allclose(said - noise, ours - own, rtol=1e-3, atol=2e-3):
+            return f"log p - log q {said - noise}, by the posterior {ours - own}: {made.made_of}"
+    return ""
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_densities_are_numpyros(batch, by_numpy):
+    differs = [f"{k}: {said}" for k in range(batch, COUNT, BATCHES) if (said := density_differs(k))]
+    assert not differs, "\n".join(differs)
+
+
+@pytest.mark.parametrize("family", [ConvexUpdate(), MeanField(), Coupled(), StructuredNormal()])
+@pytest.mark.parametrize("seed", range(1000, 1003))
+def test_draws_have_the_density_that_they_are_said_to_have(seed, family):
+    made = generate(seed)
+    problem = Problem(made.model, family, made.args, made.kwargs)
+    start = problem.initial(jax.random.key(1))
+    start = start + 0.05 * jax.random.normal(jax.random.key(2), start.shape)
+    posterior = Posterior(problem, problem.params(start))
+    draws, log_q = posterior._draw(jax.random.key(3), (6,))
+    names = [s.name for s in problem.program.latent]
+    assert np.all(np.isfinite(log_q))
+    for name in names:
+        flat = np.asarray(draws[name]).reshape(6, -1)
+        assert len(np.unique(flat[:, 0])) == 6, name
+    np.testing.assert_allclose(posterior.log_prob(draws), log_q, rtol=1e-3, atol=2e-3)
+    ours = posterior.model_log_prob(draws)
+    for k in range(6):
+        theirs = numpyros(made, {n: np.asarray(draws[n][k]) for n in names})
+        np.testing.assert_allclose(ours[k], theirs, rtol=2e-5, atol=2e-4)
