@@ -15,9 +15,9 @@ from jax.interpreters import partial_eval
 
 from asvi.compiling import Compiled
 from asvi.in_numpy import Tape
-from asvi.traced import evaluate
+from asvi.traced import evaluate, without_unused
 
-__all__ = ["folded", "without_unused"]
+__all__ = ["folded"]
 
 #: Operations that make large arrays of small ones: they stay in the program.
 _SPREADS = {"broadcast_in_dim", "iota"}
@@ -54,19 +54,6 @@ def folded(jaxpr: Any, consts: list[Any]) -> tuple[Any, list[Any]]:
     values = _computed(beforehand, consts)
     left = jaxpr.replace(constvars=wanted, eqns=rest)
     return without_unused(left, values)
-
-
-def without_unused(jaxpr: Any, consts: list[Any]) -> tuple[Any, list[Any]]:
-    """What no output asks for is left out; the inputs stay as they are."""
-    count = len(jaxpr.constvars)
-    whole = jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars], debug_info=None)
-    wanted = [True] * len(jaxpr.outvars)
-    keep = [False] * count + [True] * len(jaxpr.invars)
-    left, used = partial_eval.dce_jaxpr(whole, wanted, instantiate=keep)
-    kept = [c for c, is_used in zip(consts, used[:count], strict=True) if is_used]
-    return left.replace(
-        constvars=left.invars[: len(kept)], invars=left.invars[len(kept) :], debug_info=None
-    ), kept
 
 
 def _computed(jaxpr: Any, consts: list[Any]) -> list[Any]:

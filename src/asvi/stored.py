@@ -95,7 +95,7 @@ def load(
         )
     params = _params(problem, stored, path)
     draws = header["draws"]
-    if draws["versions"] == _versions() and draws["digest"] != recorded_draw(problem, params)[0]:
+    if draws["versions"] == _versions() and draws["digest"] != recorded_draw(problem, params):
         raise AsviError(
             f"{path} belongs to another model: its sites are the same, and what is computed from "
             "them is not. A number that the model reads (a global, a default, an attribute, an "

@@ -20,20 +20,18 @@ import numpy as np
 
 from asvi.arguments import Arguments
 from asvi.errors import AsviError
-from asvi.folding import without_unused
 from asvi.posterior import Posterior
-from asvi.traced import Traced, digest_of
+from asvi.traced import Traced
 
 __all__ = ["arguments_from_json", "arguments_that_draws_need", "recorded_draw"]
 
 
-def recorded_draw(problem: Any, params: dict[str, Any]) -> tuple[str, Any]:
-    """A digest of the program and data that make one draw; and the program."""
+def recorded_draw(problem: Any, params: dict[str, Any]) -> str:
+    """A digest of the program and data that make one draw."""
     posterior = Posterior(problem, params)
     blank = jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), jnp.result_type(x)), params)
     traced = Traced(posterior.draw_one, jax.random.key(0), blank)
-    jaxpr, consts = without_unused(traced.jaxpr, traced.consts)
-    return digest_of(jaxpr, consts), jaxpr
+    return traced.digest
 
 
 def arguments_that_draws_need(posterior: Posterior) -> tuple[Any, dict[int, Any], str]:
@@ -41,7 +39,7 @@ def arguments_that_draws_need(posterior: Posterior) -> tuple[Any, dict[int, Any]
     problem, arrays = posterior.problem, []
     whole = tuple(problem.arguments)
     stored = to_json(whole, arrays.append)
-    digest = recorded_draw(problem, posterior.params)[0]
+    digest = recorded_draw(problem, posterior.params)
 
     def same_without(left_out: set[int]) -> bool:
         numbers = iter(range(len(arrays)))
@@ -54,7 +52,7 @@ def arguments_that_draws_need(posterior: Posterior) -> tuple[Any, dict[int, Any]
         other = copy.copy(problem)
         other.arguments, other.programs = Arguments(*_replaced(whole, blank)), {}
         try:
-            return recorded_draw(other, posterior.params)[0] == digest
+            return recorded_draw(other, posterior.params) == digest
         except Exception:  # a model that looks at its data's values may raise whatever it likes
             return False
 

@@ -28,8 +28,9 @@ from typing import Any
 import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
+from jax.interpreters import partial_eval
 
-__all__ = ["Traced", "digest_of", "evaluate", "key_of"]
+__all__ = ["Traced", "digest_of", "evaluate", "key_of", "without_unused"]
 
 #: Calls that are no more than the program inside them, and the name of that.
 CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr"}
@@ -51,8 +52,7 @@ class Traced:
         if _has_inner_constants(closed.jaxpr):
             flat = jax.tree.leaves(inputs)
             closed = jax.make_jaxpr(lambda *xs: _inlined(closed.jaxpr, closed.consts, xs))(*flat)
-        self.jaxpr: Any = closed.jaxpr
-        self.consts: list[Any] = list(closed.consts)
+        self.jaxpr, self.consts = without_unused(closed.jaxpr, list(closed.consts))
         self.shape = shape
         self.tree = jax.tree.structure(shape)
         self.rules = rules
@@ -80,6 +80,19 @@ class Traced:
 def evaluate(jaxpr: Any, consts: Any, inputs: Any) -> list[Any]:
     """The outputs of a recorded program."""
     return jaxpr_as_fun(ClosedJaxpr(jaxpr, list(consts)))(*inputs)
+
+
+def without_unused(jaxpr: Any, consts: list[Any]) -> tuple[Any, list[Any]]:
+    """What no output asks for is left out; the inputs stay as they are."""
+    count = len(jaxpr.constvars)
+    whole = jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars], debug_info=None)
+    wanted = [True] * len(jaxpr.outvars)
+    keep = [False] * count + [True] * len(jaxpr.invars)
+    left, used = partial_eval.dce_jaxpr(whole, wanted, instantiate=keep)
+    kept = [c for c, is_used in zip(consts, used[:count], strict=True) if is_used]
+    return left.replace(
+        constvars=left.invars[: len(kept)], invars=left.invars[len(kept) :], debug_info=None
+    ), kept
 
 
 def _has_inner_constants(jaxpr: Any) -> bool:

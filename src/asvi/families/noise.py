@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.linalg import solve_triangular
 from numpyro.distributions import (
     Distribution,
@@ -40,6 +41,7 @@ from asvi.program import Site
 
 __all__ = [
     "Standard",
+    "diagonal",
     "is_direct",
     "noise_shape",
     "stand_in",
@@ -67,6 +69,12 @@ class Standard:
     @property
     def event_shape(self) -> tuple[int, ...]:
         return self.loc.shape[len(self.core.batch_shape) :]
+
+
+def diagonal(matrix: Any) -> jax.Array:
+    """The diagonal of the last two axes; JAX's own asks what machine it runs on."""
+    order = np.arange(jnp.shape(matrix)[-1])
+    return matrix[..., order, order]
 
 
 def standard(dist: Distribution) -> Standard:
@@ -135,7 +143,7 @@ def widths(found: Standard) -> jax.Array:
         first = first.parts[0]
     if not isinstance(first, _Whitening):
         return found.scale
-    return found.scale * jnp.diagonal(first.scale_tril, axis1=-2, axis2=-1)
+    return found.scale * diagonal(first.scale_tril)
 
 
 def stand_in(prior: Distribution) -> Distribution:
@@ -242,7 +250,7 @@ class _Whitening(T.Transform):
         ]
 
     def log_abs_det_jacobian(self, z, x, intermediates=None):
-        slope = jnp.sum(jnp.log(jnp.diagonal(self.scale_tril, axis1=-2, axis2=-1)), -1)
+        slope = jnp.sum(jnp.log(diagonal(self.scale_tril)), -1)
         return jnp.broadcast_to(slope, jnp.shape(x)[:-1])
 
     def tree_flatten(self):

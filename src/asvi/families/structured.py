@@ -29,7 +29,7 @@ from numpyro.infer.autoguide import AutoGuide
 from asvi.drawing import DrawingGuide
 from asvi.errors import FamilyError
 from asvi.families.cells import Cells, fine_cells_of
-from asvi.families.noise import noise_shape
+from asvi.families.noise import diagonal, noise_shape
 from asvi.families.numbers import FromNumbers, joined, split_numbers
 from asvi.families.whole import WholeFamily
 from asvi.program import Program
@@ -263,10 +263,10 @@ def _unspread(cells: Cells, params: dict[str, Any], moved: jax.Array) -> jax.Arr
 
 def _diagonal(cells: Cells, params: dict[str, Any]) -> jax.Array:
     """Diagonal of A, (n,)."""
-    core = jnp.diagonal(params["core"])
+    core = diagonal(params["core"])
     if not cells.groups:
         return core
     found = jnp.zeros(cells.size, core.dtype).at[cells.core].set(core)
     for k, group in enumerate(cells.groups):
-        found = found.at[group].set(jnp.diagonal(params[f"cell{k}"], axis1=1, axis2=2))
+        found = found.at[group].set(diagonal(params[f"cell{k}"]))
     return found
