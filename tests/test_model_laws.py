@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+from contextlib import contextmanager
 
 import jax
 import jax.numpy as jnp
@@ -27,32 +28,34 @@ COUNT = int(os.environ.get("ASVI_LAWS", "260"))
 BATCHES = 26
 
 
-@pytest.fixture
-def by_numpy(monkeypatch):
+@contextmanager
+def run_by_numpy():
     """Programs are run by NumPy where it knows how: the compiler takes a second for each."""
     compile_it = compiling._compiling
 
     def numpy_or_compiler(traced, once, pool, urgent):
         jaxpr = traced.jaxpr
         invars = [*jaxpr.constvars, *jaxpr.invars]
+        whole = jaxpr.replace(constvars=[], invars=invars, debug_info=None)
         try:
-            tape = Tape(
-                ClosedJaxpr(jaxpr.replace(constvars=[], invars=invars, debug_info=None), [])
-            )
+            tape = Tape(ClosedJaxpr(whole, []))
         except (NotImplementedError, TypeError):
             return compile_it(traced, once, pool, urgent)
         found = compiling.Future()
-        found.set_result(
-            lambda consts, given: list(
-                map(jnp.asarray, tape([*map(np.asarray, (*consts, *given))]))
-            )
-        )
+        found.set_result(lambda consts, given: tape([*map(np.asarray, (*consts, *given))]))
         return found
 
-    monkeypatch.setattr(compiling, "_compiling", numpy_or_compiler)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiling, "_compiling", numpy_or_compiler)
+        compiling.forget_programs()
+        yield
     compiling.forget_programs()
-    yield
-    compiling.forget_programs()
+
+
+@pytest.fixture
+def by_numpy():
+    with run_by_numpy():
+        yield
 
 
 def numpyros(made, values):
@@ -116,3 +119,24 @@ def test_draws_have_the_density_that_they_are_said_to_have(seed, family):
     for k in range(6):
         theirs = numpyros(made, {n: np.asarray(draws[n][k]) for n in names})
         np.testing.assert_allclose(ours[k], theirs, rtol=2e-5, atol=2e-4)
+
+
+#: Models with one latent number, whose evidence is an integral over a line.
+ONE_NUMBER = {"alone", "scaled", "masked_data", "with_factor", "known_value", "conditioned"}
+LINES = [k for k in range(2000, 2060) if generate(k).made_of["structure"] in ONE_NUMBER][:6]
+
+
+@pytest.mark.parametrize("family", [ConvexUpdate(), MeanField()])
+@pytest.mark.parametrize("seed", LINES)
+def test_no_elbo_exceeds_the_evidence(seed, family):
+    made = generate(seed)
+    problem = Problem(made.model, StructuredNormal(), made.args, made.kwargs)
+    recorded, blank = Recorded(NoiseSpace(problem), {}, True), np.zeros(1)
+    line = np.linspace(-12, 12, 601)
+    density = [recorded.run(np.array([z]), blank, blank, recorded.consts, {})[0] for z in line]
+    evidence = np.logaddexp.reduce(np.array(density)) + np.log(line[1] - line[0])
+    problem = Problem(made.model, family, made.args, made.kwargs)
+    start = problem.initial(jax.random.key(1))
+    start = start + 0.3 * jax.random.normal(jax.random.key(2), start.shape)
+    elbo, error = Posterior(problem, problem.params(start)).elbo(jax.random.key(3), draws=400)
+    assert elbo < evidence + 4 * error + 1e-3

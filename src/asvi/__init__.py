@@ -14,7 +14,7 @@
 """
 
 from asvi import families, tasks
-from asvi.errors import AsviError, FamilyError, LossError, ModelError, SiteError
+from asvi.errors import AsviError, FamilyError, InternalError, LossError, ModelError, SiteError
 from asvi.families import register_parameters, register_substitution
 from asvi.fit import Fit, fit, load, resume
 from asvi.fitting.units import in_units
@@ -31,6 +31,7 @@ __all__ = [
     "AutoASVI",
     "FamilyError",
     "Fit",
+    "InternalError",
     "LossError",
     "ModelError",
     "Posterior",
