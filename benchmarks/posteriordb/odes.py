@@ -45,7 +45,7 @@ def split(times: jax.Array, steps: int, first: float = 1.0) -> jax.Array:
 
 # Hares and lynxes.
 
-STEPS_A_YEAR = 20
+STEPS_A_YEAR = 10
 
 
 def populations(d: dict[str, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -73,7 +73,7 @@ def lotka_volterra(ts: jax.Array, y_init: jax.Array, y: jax.Array):
 
 # A drug in the blood.
 
-STEPS_AN_INTERVAL = 20
+STEPS_AN_INTERVAL = 10
 FIRST_STEPS = 4.0
 
 
