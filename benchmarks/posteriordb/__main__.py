@@ -24,7 +24,8 @@ STORED = Path(__file__).parent.parent / "results" / "posteriordb"
 HEAD = """# posteriordb: our models against the reference draws
 
 The largest difference of a posterior's means, in reference standard deviations, and the largest
-relative difference of its standard deviations. Both must be at most 0.1.
+relative difference of its standard deviations. Both must be at most 0.1. Numbers without variance
+are compared by their logarithms.
 
 """
 

@@ -119,13 +119,12 @@ def reference_means(problem: Problem) -> dict[str, jax.Array]:
 
 def compare(problem: Problem, numbers: Draws) -> dict[str, Any]:
     """Differences of means and standard deviations, the worst of each, and whether all agree."""
-    differences = {}
-    for name, (mean, sd) in problem.reference.items():
-        ours = numbers[name]
-        differences[name] = {
-            "mean": round(float(ours.mean() - mean) / sd, 4),
-            "sd": round(float(ours.std(ddof=1)) / sd - 1.0, 4),
-        }
+    references = problem.reference_draws
+    differences = {name: _difference(numbers[name], x) for name, x in references.items()}
+    raw = {
+        name: _difference(np.exp(numbers[f"log {name}"]), problem.record.draws[name])
+        for name in problem.posterior.without_variance
+    }
     worst = {
         moment: max(differences, key=lambda name: abs(differences[name][moment]))
         for moment in ("mean", "sd")
@@ -145,6 +144,16 @@ def compare(problem: Problem, numbers: Draws) -> dict[str, Any]:
         "worst mean": {"number": worst["mean"], "difference": differences[worst["mean"]]["mean"]},
         "worst sd": {"number": worst["sd"], "difference": differences[worst["sd"]]["sd"]},
         "differences": differences,
+        **({"differences without a logarithm": raw} if raw else {}),
+    }
+
+
+def _difference(ours: np.ndarray, reference: np.ndarray) -> dict[str, float]:
+    """Of the means in reference standard deviations, and relatively of these."""
+    sd = reference.std(ddof=1)
+    return {
+        "mean": round(float((ours.mean() - reference.mean()) / sd), 4),
+        "sd": round(float(ours.std(ddof=1) / sd) - 1.0, 4),
     }
 
 

@@ -45,8 +45,8 @@ class Posterior:
 
     :param args: gives the model's arguments, from the data block.
     :param to_reference: gives draws of Stan's parameters, from draws of our sites.
-    :param without_variance: numbers with such heavy tails that they have no variance. Means and
-        standard deviations are those of their logarithms.
+    :param without_variance: numbers with such heavy tails that they have no variance. Their
+        logarithms take their places, as ``log K_m``, in reference moments and quantities.
     """
 
     name: str
@@ -188,6 +188,7 @@ _ORDERED = [
         "one_comp_mm_elim_abs-one_comp_mm_elim_abs",
         odes.one_comp_mm_elim_abs,
         odes.concentrations,
+        # Large K_m and V_m matter by their ratio alone: densities fall like the third power.
         without_variance=("K_m", "V_m"),
     ),
     Posterior("sblrc-blr", regressions.ridge, designs.blr),
