@@ -27,7 +27,7 @@ from asvi.fitting.lanes import Settings, _apply, advance, evaluate, new_lanes
 from asvi.fitting.plan import Plan
 from asvi.fitting.problem import Problem
 from asvi.fitting.project import can_project
-from asvi.fitting.units import is_coupling_weight, limits, named_units
+from asvi.fitting.units import is_coupling_weight, limits, named_units, roles_of
 from asvi.objective import log_density, trace_of
 from asvi.program import Program
 
@@ -610,4 +610,4 @@ def test_sites_may_be_called_as_parameters_are():
     assert abs(result.posterior.mean()["frame"] - 1.5) < 0.2
     units = named_units(result.problem)
     assert all(np.all(np.asarray(value) > 0) for value in units.values())
-    assert not any(map(is_coupling_weight, result.params))
+    assert not any(map(is_coupling_weight, roles_of(result.problem.guide).values()))

@@ -76,16 +76,17 @@ def test_what_crosses_between_cells_is_found():
     small = MODELS["back-into-the-plate"]
     guide = asvi.AutoASVI(small.model)
     guide._setup_prototype(*small.args)
-    assert guide.dependence.crossed == {("z", "y", "n")}
+    assert guide.dependence.local[("z", "y")] == frozenset()
     assert guide.dependence.reached("z")["y"] == frozenset()
     plain = asvi.AutoASVI(MODELS["mixture"].model)
     plain._setup_prototype(*MODELS["mixture"].args)
-    assert plain.dependence.crossed == set()
+    assert plain.dependence.local[("z", "y")] == {"n"}
     assert plain.dependence.reached("z")["y"] == {"n"}
 
 
 def test_the_check_of_gradients_notices_a_cost_from_the_wrong_cells(monkeypatch):
-    monkeypatch.setattr("asvi.guide.crossings", lambda *args: set())
+    everywhere = {("z", "z"): frozenset({"n"}), ("z", "y"): frozenset({"n"})}
+    monkeypatch.setattr("asvi.guide.meetings", lambda *args: everywhere)
     small = MODELS["back-into-the-plate"]._replace(ways=("score",))
     (row,) = errors("back-into-the-plate", small, draws=8000)
     assert row["rms of errors / se"] > 10

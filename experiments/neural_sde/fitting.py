@@ -89,7 +89,9 @@ class Fitter:
             neural_sde(drift, generator, frames, seen, noise)
 
         self.guide: Any = asvi.autoguide(model, family=family)
-        self.svi = SVI(model, self.guide, _adam(budget), asvi.ELBO(num_particles=budget.draws))
+        self.svi = SVI(
+            model, self.guide, _adam(budget, self.guide), asvi.ELBO(num_particles=budget.draws)
+        )
         self.judge: Any = asvi.ELBO(num_particles=budget.judge_batch)
         self.start = jax.jit(jax.vmap(self._start, (None, 0, 0)))
         self.advance = jax.jit(jax.vmap(self._advance, (None, 0, 0)), donate_argnums=2)
@@ -157,8 +159,8 @@ class Fitter:
         return lax.map(score, keys), draws["x"]
 
 
-def _adam(budget: Budget) -> optax.GradientTransformation:
+def _adam(budget: Budget, guide: Any) -> optax.GradientTransformation:
     """Adam with a cosine schedule, its steps in natural units."""
     rise = max(1, budget.steps // 50)
     rate = optax.warmup_cosine_decay_schedule(0.0, budget.rate, rise, budget.steps)
-    return asvi.in_units(optax.chain(optax.clip_by_global_norm(1e4), optax.adam(rate)))
+    return asvi.in_units(optax.chain(optax.clip_by_global_norm(1e4), optax.adam(rate)), guide)

@@ -49,8 +49,7 @@ def jumps(program: Program) -> frozenset[str]:
     discrete = {site.name for site in program.latent if site.is_discrete}
     return frozenset(
         name
-        for path, parents in program.parents.items()
-        if path.rsplit("/", 1)[-1].startswith("cond") and path not in program.addresses
-        for name in parents
+        for block in program.decisions
+        for name in program.deciding(block)
         if name not in discrete
     )

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from asvi.errors import AsviError, ModelError
@@ -153,4 +154,4 @@ def check_arrays(args: tuple, kwargs: dict[str, Any]) -> None:
 
 def _is_extended(x: np.ndarray) -> bool:
     """Whether these are numbers of a type that JAX adds to NumPy's, like bfloat16."""
-    return bool(jax.dtypes.issubdtype(x.dtype, np.number))
+    return bool(jnp.issubdtype(x.dtype, np.number))

@@ -119,8 +119,9 @@ def is_fixed(interpretation: Messenger, msg: dict[str, Any]) -> bool:
     """Whether a ``condition`` inside gives this site its value: a part of the model, no data."""
     for handler in _PYRO_STACK[_PYRO_STACK.index(interpretation) + 1 :]:
         if isinstance(handler, handlers.condition):
-            given = handler.data
-            value = handler.condition_fn(msg) if given is None else given.get(msg["name"])
+            data, function = handler.data, handler.condition_fn
+            value = None if function is None else function(msg)
+            value = value if data is None else data.get(msg["name"])
         elif getattr(handler, "kind", None) == "condition":
             inside: Any = handler
             is_function = isinstance(handler, _StepFunction)

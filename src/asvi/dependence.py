@@ -1,9 +1,9 @@
-"""Takes a program; gives which terms depend on a site's value, and in which plates cell by cell.
+"""Takes a program; gives which terms depend on a discrete site, and in which plates cell by cell.
 
-A plate says that its cells are independent. A later statement in the same plate may break that
-(``total = z.sum()``, and back into the plate): a cost that is summed cell by cell would then be
-wrong in silence. So it is tried: one cell of a site is changed, and whatever changes in other cells
-is noted as a *crossing*.
+A plate says that its cells are independent. What stands in the plate may break that
+(``total = z.sum()``, a partner's index, ``jnp.roll``), and so may a factor or a guide's family: a
+cost that is summed cell by cell would then be wrong in silence. So the run of guide and model that
+the ELBO makes is traced, and each log density is followed back to the cells on which it depends.
 """
 
 from __future__ import annotations
@@ -12,42 +12,29 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
-from asvi.program import Program, Site, survey
-from asvi.stacked import over_steps
+from asvi.alignment import LOST, Aligned, alignment
+from asvi.bodies import alone
+from asvi.program import Program, Site
+from asvi.traces import is_random, log_densities, trace_of
 
-__all__ = ["Crossing", "Dependence", "crossings"]
+__all__ = ["Dependence", "meetings"]
 
-#: Changing one cell of a site (by name) changes a site (by address) in other cells of a plate.
-Crossing = tuple[str, str, str]
+#: Plates in which a site (second name) depends on a source (first name) cell by cell; nothing where
+#: it does not depend on it.
+Meetings = Mapping[tuple[str, str], frozenset[str]]
 
 
 class Dependence:
-    """Who depends on whom in a guide that is a reading of the program.
+    """Who depends on the sites without reparameterised draws, in a guide that reads the program.
 
-    :param contexts: what each site listens to besides its parents, by address.
-    :param crossed: what :func:`crossings` found; None where it is not known.
+    :param sources: the names of these sites.
+    :param local: what :func:`meetings` found of them.
     """
 
-    def __init__(
-        self, program: Program, contexts: Mapping[str, Any], crossed: set[Crossing] | None
-    ):
-        self.program, self.crossed = program, crossed
+    def __init__(self, program: Program, sources: frozenset[str], local: Meetings):
+        self.program, self.sources, self.local = program, sources, local
         self.by_address = {site.address: site for site in program.sites}
-        self._parents: dict[str, set[str]] = {}
-        self._heard: dict[str, set[str]] = {}  # from every cell at once
-        for site in program.sites:
-            parents = set(program.parents[site.address])
-            for end in range(1, len(site.block) + 1):
-                parents |= set(program.parents.get("/".join(site.block[:end]), ()))
-            context, far = contexts.get(site.address), set()
-            if context is not None:
-                everywhere = (*context.gates, *context.dense, *context.window_sources)
-                far = {address.split("/")[-1] for address in everywhere}
-                parents |= far | {address.split("/")[-1] for address in context.aligned}
-            self._parents[site.address], self._heard[site.address] = parents, far
         self._known: dict[str, dict[str, frozenset[str]]] = {}
 
     def reached(self, name: str) -> dict[str, frozenset[str]]:
@@ -59,6 +46,10 @@ class Dependence:
             self._known[name] = self._reach(name)
         return self._known[name]
 
+    def names_reached(self, name: str) -> set[str]:
+        """The same sites' names."""
+        return {self.by_address[address].name for address in self.reached(name)}
+
     def _reach(self, name: str) -> dict[str, frozenset[str]]:
         own = [site for site in self.program.sites if site.name == name]
         found = {site.address: _plates(site) for site in own}
@@ -66,86 +57,93 @@ class Dependence:
             before = dict(found)
             for site in self.program.sites:
                 for address in before:
-                    if self.by_address[address].name not in self._parents[site.address]:
+                    source = self.by_address[address]
+                    if not self._depends(site, source.name):
                         continue
-                    local = before[address] & self._local(self.by_address[address], site)
+                    local = self.local.get((source.name, site.name), frozenset())
+                    local = local & before[address]
                     found[site.address] = found.get(site.address, local) & local
             if found == before:
                 return found
 
-    def _local(self, source: Site, site: Site) -> frozenset[str]:
-        """Plates in which ``site`` depends on ``source`` cell by cell."""
-        if self.crossed is None or source.name in self._heard[site.address]:
-            return frozenset()
-        shared = _plates(source) & _plates(site)
-        return frozenset(p for p in shared if (source.name, site.address, p) not in self.crossed)
+    def _depends(self, site: Site, source: str) -> bool:
+        """Whether ``site`` depends on ``source`` otherwise than through another source."""
+        if source not in self.sources:
+            return False  # what depends on it is among what depends on those above it
+        if (source, site.name) in self.local:
+            return True
+        # A draw may depend on what its density does not show.
+        program = self.program
+        deciding = (program.deciding(site.block[:end]) for end in range(1, len(site.block) + 1))
+        parents = {*program.parents[site.address], *(name for names in deciding for name in names)}
+        return site.kind == "latent" and source in parents
 
 
 def _plates(site: Site) -> frozenset[str]:
     return frozenset(plate.name for plate in site.plates)
 
 
-def crossings(
+# ---------------------------------------------------------------------------- which cells meet
+
+
+def meetings(
     program: Program,
     model: Callable,
+    guide: Callable,
     args: tuple,
     kwargs: dict[str, Any],
-    others: frozenset[str] = frozenset(),
-) -> set[Crossing]:
-    """What crosses from cell to cell, among the sites that depend on a discrete one or another."""
-    sources = _sources(program, others)
-    if not sources:
-        return set()
-    run = survey(model, args, kwargs)
+    sources: frozenset[str],
+) -> Meetings:
+    """In which plates the log densities of model and guide depend on the sources cell by cell.
+
+    ``guide`` is run as a model is. The sources have given values, and the others are drawn from
+    what the guide makes of these, as in the ELBO.
+    """
     key = jax.random.key(0)
 
-    def look(values: dict[str, Any]) -> tuple[dict[str, jax.Array], dict[str, Any]]:
-        dists, drawn = run(key, values)
-        found = {}
-        for site in program.sites:
-            if site.name in drawn and site.plates and site.kind != "factor":
-                log_prob = over_steps(lambda d, v: d.log_prob(v), len(site.steps))
-                value = drawn[site.name]
-                found[site.address] = log_prob(dists[site.address], value)
-        return found, drawn
+    def densities(values: dict[str, Any]) -> dict[tuple[str, str], jax.Array]:
+        with alone():
+            drawn = trace_of(guide, key, {}, values, args, kwargs)
+            given = {name: m["value"] for name, m in drawn.items() if is_random(m)}
+            met = trace_of(model, key, {}, given, args, kwargs)
+        return {
+            (side, name): log_densities(site)
+            for side, trace in (("guide", drawn), ("model", met))
+            for name, site in trace.items()
+            if site["type"] == "sample"
+        }
 
-    compiled = jax.jit(look)
-    _, drawn = compiled({})
-    latent = {site.name: drawn[site.name] for site in program.latent}
-    base, _ = compiled(latent)
-    found: set[Crossing] = set()
-    for source in sources:
-        for plate in source.plates:
-            moved = _with_one_cell_moved(latent[source.name], source, plate.dim)
-            now, _ = compiled({**latent, source.name: moved})
-            for address, before in base.items():
-                site = next(s for s in program.sites if s.address == address)
-                if plate.name not in _plates(site) or site.name == source.name:
-                    continue
-                dim = next(p.dim for p in site.plates if p.name == plate.name)
-                changed = ~np.isclose(before, now[address], rtol=1e-5, equal_nan=True)
-                changed = np.broadcast_to(changed, site.steps + site.batch_shape)
-                elsewhere = np.take(changed, range(1, changed.shape[dim]), axis=dim)
-                if elsewhere.any():
-                    found.add((source.name, address, plate.name))
+    sites: dict[str, list[Site]] = {}
+    for site in program.sites:
+        sites.setdefault(site.name, []).append(site)
+    values = {name: program.values[name] for name in sorted(sources)}
+    axes = {name: tuple(_axes(sites[name], x.ndim).values()) for name, x in values.items()}
+    found: dict[tuple[str, str], frozenset[str]] = {}
+    for (_side, name), (aligned, shape) in alignment(densities, values, axes).items():
+        places = _axes(sites[name], len(shape), events=False)
+        for source in {source for source, _ in aligned}:
+            local = _kept(aligned, source, sites[source], places, values[source].ndim)
+            found[source, name] = found.get((source, name), local) & local
     return found
 
 
-def _sources(program: Program, others: frozenset[str]) -> list[Site]:
-    """Latent sites in plates that are discrete, or one of ``others``, or depend on such a site."""
-    unknown = Dependence(program, {}, None)
-    reached: set[str] = set()
-    for site in program.latent:
-        if site.is_discrete or not site.distribution.has_rsample or site.name in others:
-            reached |= set(unknown.reached(site.name))
-    return [site for site in program.latent if site.address in reached and site.plates]
+def _axes(sites: list[Site], ndim: int, events: bool = True) -> dict[str, int]:
+    """Where the plates are in an array of a site, by name; sites of two branches must agree."""
+    found = []
+    for site in sites:
+        inner = len(site.event_shape) if events else 0
+        found.append({plate.name: ndim - inner + plate.dim for plate in site.plates})
+    return {p: a for p, a in found[0].items() if a >= 0 and all(f.get(p) == a for f in found)}
 
 
-def _with_one_cell_moved(value: jax.Array, site: Site, dim: int) -> jax.Array:
-    """Another value in the first cell of a plate; of a discrete site one that is possible."""
-    axis = jnp.ndim(value) - len(site.event_shape) + dim
-    first = jnp.arange(value.shape[axis]) == 0
-    first = first.reshape((-1,) + (1,) * (jnp.ndim(value) - 1 - axis))
-    if not site.is_discrete:
-        return jnp.where(first, value + 0.1, value)
-    return jnp.where(first, jnp.where(value > 0, value - 1, value + 1), value)
+def _kept(
+    aligned: Aligned, source: str, sites: list[Site], places: dict[str, int], ndim: int
+) -> frozenset[str]:
+    """Plates whose axis in the source is where the plate is in what depends on it."""
+    single = {p.name for p in sites[0].plates if p.subsample_size == 1}  # no cell can meet another
+    return frozenset(
+        plate
+        for plate, axis in _axes(sites, ndim).items()
+        if plate in places
+        and (plate in single or aligned.get((source, axis), LOST) == places[plate])
+    )

@@ -124,7 +124,7 @@ def choose(
             joint.append(name)
             total *= sizes[name]
         elif name in asked:
-            raise _too_large(name, values[name], total * sizes[name])
+            raise _too_large(name, values[name], total * sizes[name], dependence)
     score = tuple(n for n in names if n not in joint and n not in parallel)
     joint_in_order = tuple(n for n in names if n in joint)
     return Choice(joint_in_order, tuple(parallel), score, values)  # type: ignore[arg-type]
@@ -146,17 +146,31 @@ def _check_wish(wish: Wish, names: list[str]) -> None:
             )
 
 
-def _too_large(name: str, values: np.ndarray | None, total: float) -> SiteError:
+def _too_large(
+    name: str, values: np.ndarray | None, total: float, dependence: Dependence | None
+) -> SiteError:
     how_many = "infinitely many values, or a number that depends on a latent"
     if values is not None:
         count = f"{int(total):,}" if total < 1e15 else f"{total:.1e}"
         how_many = f"{count} joint configurations (at most {LARGEST_ASKED:,} are tried)"
+        where = None if dependence is None else _where_cells_meet(dependence, name)
+        if where is not None:
+            how_many += f", and its cells cannot be tried one by one, for they meet in {where!r}"
     return SiteError(
         name,
         f"it cannot be enumerated: it has {how_many}",
         f'asvi.ELBO(num_particles=8, discrete={{"{name}": "score"}})',
         advice="The score function takes any number of values.",
     )
+
+
+def _where_cells_meet(dependence: Dependence, name: str) -> str | None:
+    """The first site that depends on several cells of the plates of this one."""
+    mine = {plate.name for plate in dependence.program[name].plates}
+    for address, local in dependence.reached(name).items():
+        if mine - local:
+            return dependence.by_address[address].name
+    return None
 
 
 def _parallel(
@@ -182,7 +196,7 @@ def _parallel(
             groups.setdefault(key, []).append(name)
     usable = []
     for group in groups.values():
-        reached = {n: {a.split("/")[-1] for a in dependence.reached(n)} & hard for n in group}
+        reached = {n: dependence.names_reached(n) & hard for n in group}
         while bad := [n for n in group if not reached[n] <= set(group)]:
             group = [n for n in group if n not in bad]
         while prod(len(values[n]) for n in group) > LARGEST_PARALLEL:  # type: ignore[arg-type]

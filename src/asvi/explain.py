@@ -79,11 +79,12 @@ def explain(posterior: Posterior) -> Explanation:
         known = tuple(p for p in parents[site.name] if p in latent)
         if isinstance(guide, AutoASVI):
             family: Any = guide._family_of[site.address]
-            prefix = guide.parameter_name(site, "")
             weights = {
-                name.removeprefix(prefix).removesuffix("/prior_weight"): float(np.mean(value))
-                for name, value in posterior.params.items()
-                if name.startswith(prefix) and name.endswith("/prior_weight")
+                name.removesuffix("/prior_weight"): float(
+                    np.mean(posterior.params[guide.parameter_name(site, name)])
+                )
+                for name in sorted(guide._declared[site.address])
+                if name.endswith("/prior_weight")
             }
         elif isinstance(guide, AutoStructuredNormal):
             family = problem.family
@@ -97,7 +98,7 @@ def explain(posterior: Posterior) -> Explanation:
         tuple(rows),
         tuple(edge for edge in edges if frozenset(edge) in follows),
         tuple(edge for edge in edges if frozenset(edge) not in follows),
-        tuple(_left_out(guide)),
+        tuple(_left_out(guide, program)),
     )
 
 
@@ -126,10 +127,11 @@ def name_of(family: Any) -> str:
     return type(family).__name__
 
 
-def _left_out(guide: Any) -> list[tuple[str, str]]:
+def _left_out(guide: Any, program: Program) -> list[tuple[str, str]]:
     contexts = getattr(guide, "contexts", {})
+    names = {site.address: site.name for site in program.sites}
     return [
-        (other.split("/")[-1], address.split("/")[-1])
+        (names[other], names[address])
         for address, context in contexts.items()
         for other in context.dropped
     ]
@@ -142,7 +144,7 @@ def _heard_by(problem: Any, name: str) -> set[str]:
     if context is None or not context.moves:
         return set()
     addresses = (*context.dense, *context.aligned, *context.window_sources)
-    return {address.split("/")[-1] for address in addresses}
+    return {other.name for other in problem.program.latent if other.address in addresses}
 
 
 def _same_size(program: Program, a: str, b: str) -> bool:

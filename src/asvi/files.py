@@ -12,7 +12,6 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote
 
 import numpy as np
 
@@ -30,7 +29,7 @@ def write_file(path: str | Path, header: Mapping[str, Any], arrays: Mapping[str,
         with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as bundle:
             bundle.writestr("header.json", json.dumps(header, indent=1, allow_nan=True))
             for name, array in arrays.items():
-                with bundle.open(f"{quote(name, safe='')}.npy", "w", force_zip64=True) as member:
+                with bundle.open(f"{_flat(name)}.npy", "w", force_zip64=True) as member:
                     np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
         os.replace(partial, path)
     finally:
@@ -50,8 +49,7 @@ def read_file(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, np
                 if name.endswith(".npy"):
                     with bundle.open(name) as member:
                         array = np.lib.format.read_array(member, allow_pickle=False)
-                    # Files of before 0.2 have a bar for each slash.
-                    arrays[unquote(name.removesuffix(".npy").replace("|", "/"))] = array
+                    arrays[_deep(name.removesuffix(".npy"))] = array
     except (zipfile.BadZipFile, KeyError, ValueError, EOFError, OSError) as error:
         raise AsviError(
             f"{path} is not a file of asvi, or it is damaged ({type(error).__name__}: {error})."
@@ -60,6 +58,15 @@ def read_file(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, np
         found = header.get("kind") if isinstance(header, dict) else None
         raise AsviError(f"{path} holds {found or 'something else'}, not {kind}.")
     return header, arrays
+
+
+def _flat(name: str) -> str:
+    """A name without ``/``, which would be a folder of the zip: ``|`` stands for it."""
+    return name.replace("%", "%25").replace("|", "%7C").replace("/", "|")
+
+
+def _deep(name: str) -> str:
+    return name.replace("|", "/").replace("%7C", "|").replace("%25", "%")
 
 
 def check_writable(path: str | Path) -> None:

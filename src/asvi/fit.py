@@ -26,7 +26,7 @@ from asvi.fitting.problem import Problem
 from asvi.fitting.recheck import check_elbo
 from asvi.fitting.run import Run, check_plan, run
 from asvi.fitting.structured import fit_structured
-from asvi.fitting.units import is_coupling_weight
+from asvi.fitting.units import is_coupling_weight, roles_of
 from asvi.posterior import Posterior
 
 __all__ = ["Fit", "fit", "load", "resume"]
@@ -234,7 +234,10 @@ def _why(problem: Problem, found: Run, measured: str | None) -> str:
         return f"{name}, as asked for"
     if not isinstance(problem.family, Coupled):
         return f"{name}: Coupled measured {measured}. family=asvi.families.Coupled() overrides it"
-    weights = sum(np.size(x) for name, x in found.params.items() if is_coupling_weight(name))
+    roles = roles_of(problem.guide)
+    weights = sum(
+        np.size(x) for name, x in found.params.items() if is_coupling_weight(roles.get(name))
+    )
     if not weights:
         return f"{name}; no two latent numbers need coupling"
     told = f"{name}, the default: {weights:,} weights couple what the data make dependent"

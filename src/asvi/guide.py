@@ -31,13 +31,12 @@ from numpyro.infer.autoguide import AutoGuide
 from numpyro.util import not_jax_tracer
 
 from asvi.advice import hint_at_scan, jumps, refuse_reversed_scans
-from asvi.arguments import arrays_in
-from asvi.dependence import Dependence, crossings
+from asvi.dependence import Dependence, meetings
 from asvi.drawing import DrawingGuide
 from asvi.encoding import encodings_of
-from asvi.errors import FamilyError
+from asvi.errors import FamilyError, SiteError
 from asvi.families import Amortized, ContextFamily, ConvexUpdate, Family, Parameter, WholeFamily
-from asvi.input_check import InputCheck, known_numbers
+from asvi.input_check import InputCheck
 from asvi.losses import check_loss
 from asvi.program import Program, Site, survey
 from asvi.reading import SurrogateReading
@@ -105,7 +104,7 @@ class AutoASVI(DrawingGuide, AutoGuide):
         self.contexts: dict[str, Any] = {}  # what each site listens to, by address
         self.encodings: list[Any] = []  # the encoders of amortised families
         self.jumps: frozenset[str] = frozenset()  # continuous sites that decide a branch
-        self.dependence: Dependence | None = None  # known after the first call
+        self.dependence: Dependence | None = None  # of sites without reparameterised draws
         self._starts: dict[str, dict[str, Distribution]] = {}
         self._input_check = InputCheck(model)
         self._losses_seen: set[str] = set()
@@ -159,19 +158,18 @@ class AutoASVI(DrawingGuide, AutoGuide):
         self.program, self._family_of = program, family_of
         self._declared, self._surrogates = declared, surrogates
         self.contexts, self.jumps, self.encodings = contexts, jumps(program), encodings
-        self.dependence = self._dependence(program, contexts, args, kwargs)
+        self._check_names()
+        self.dependence = self._dependence(program, args, kwargs)
         self.prototype_trace = {site.name: site for site in program.sites}
 
-    def _dependence(self, program: Program, contexts: dict, args: tuple, kwargs: dict):
-        """Who depends on whom; looked at closely only where a discrete site asks for it."""
-        smooth = all(surrogate.has_rsample for surrogate in self._surrogates.values())
-        if smooth and not self.jumps:
-            return Dependence(program, contexts, None)
-        crossed = None
-        if all(not_jax_tracer(x) for _, x in arrays_in(args, kwargs)):
-            with known_numbers():
-                crossed = crossings(program, self.model, args, kwargs, self.jumps)
-        return Dependence(program, contexts, crossed)
+    def _dependence(self, program: Program, args: tuple, kwargs: dict) -> Dependence | None:
+        """Who depends on sites without reparameterised draws; None where there are none."""
+        hard = {s.name for s in program.latent if not self._surrogates[s.address].has_rsample}
+        sources = frozenset(hard | self.jumps)
+        if not sources:
+            return None
+        local = meetings(program, self.model, self._run, args, kwargs, sources)
+        return Dependence(program, sources, local)
 
     def _check_input(self, program: Program, args: tuple, kwargs: dict[str, Any]) -> None:
         """Look at every number that is known; see :class:`~asvi.input_check.InputCheck`."""
@@ -183,14 +181,14 @@ class AutoASVI(DrawingGuide, AutoGuide):
 
     def _choose(self, site: Site) -> Family:
         for pattern, family in self.families.items():
-            if fnmatchcase(site.name, pattern):
+            if _fits(site.name, pattern):
                 return family
         return ConvexUpdate()
 
     def _check_patterns(self, program: Program) -> None:
         names = [site.name for site in program.latent]
         for pattern in self.families:
-            if not any(fnmatchcase(name, pattern) for name in names):
+            if not any(_fits(name, pattern) for name in names):
                 raise FamilyError(
                     f"family={{{pattern!r}: ...}} fits no latent site; the latent sites are "
                     f"{', '.join(names)}."
@@ -203,6 +201,38 @@ class AutoASVI(DrawingGuide, AutoGuide):
         branches = [label for label in site.block if label in ("true", "false")]
         label = f"{site.name}[{','.join(branches)}]" if branches else site.name
         return f"{self.prefix}/{label}/{name}"
+
+    def parameter_roles(self) -> dict[str, str]:
+        """What each parameter of the guide is, by its full name: what its site calls it.
+
+        Names of sites are the user's, so nothing can be told by the text of a full name.
+        """
+        program: Program = self.program
+        roles = {
+            self.parameter_name(site, name): name
+            for site in program.latent
+            for name in self._declared[site.address]
+        }
+        for encoding in self.encodings:
+            for name, role in encoding.asked().items():
+                roles[f"{self.prefix}/{name}"] = role
+        return roles
+
+    def _check_names(self) -> None:
+        """Raise where two parameters would have one name."""
+        program: Program = self.program
+        owners: dict[str, str] = dict.fromkeys(program.trained, "the model's own parameter")
+        for site in program.latent:
+            for name in self._declared[site.address]:
+                full = self.parameter_name(site, name)
+                if full in owners:
+                    raise SiteError(
+                        site.name,
+                        f"its parameter {full!r} would have the name of {owners[full]}",
+                        f"asvi.AutoASVI(model, prefix={self.prefix + '2'!r})   # or another name "
+                        "for the site",
+                    )
+                owners[full] = f"one of site {site.name!r} (at {site.address})"
 
     def initial_value(
         self,
@@ -245,6 +275,11 @@ class AutoASVI(DrawingGuide, AutoGuide):
 
 
 # -------------------------------------------------------------------------------- small helpers
+
+
+def _fits(name: str, pattern: str) -> bool:
+    """Whether a pattern is this name, or fits it: a name may have brackets of its own."""
+    return name == pattern or fnmatchcase(name, pattern)
 
 
 def _as_patterns(family: Family | Mapping[str, Family] | None) -> dict[str, Family]:

@@ -10,9 +10,9 @@ import jax
 import numpy as np
 from rich.table import Table
 
-from asvi.objective import trace_of
 from asvi.posterior import Posterior, over_draws
 from asvi.program import Site
+from asvi.traces import trace_of
 
 __all__ = ["dimensions", "minibatched", "prior_draws", "summary_table", "to_arviz"]
 

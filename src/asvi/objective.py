@@ -7,22 +7,19 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from numpyro import handlers
 from numpyro.distributions import Distribution, Kumaraswamy, LogNormal, kl_divergence
-from numpyro.distributions.distribution import validation_enabled
 from numpyro.distributions.util import scale_and_mask
 from numpyro.infer import elbo as stock
 
 from asvi import discrete as discrete_sites
 from asvi.discrete import score_of
 from asvi.errors import AsviError, SiteError, warn_user
-from asvi.interpretation import Interpretation
-from asvi.stacked import Stacked, log_prob_at
+from asvi.stacked import Stacked
+from asvi.traces import Trace, is_random, latent_of, log_densities, log_density, trace_of
 
 __all__ = ["ELBO", "Draw", "log_density", "score_part", "trace_of"]
 
 Estimator = Literal["plain", "path", "analytic"]
-Trace = dict[str, dict[str, Any]]
 
 
 class ELBO(stock.ELBO):
@@ -48,6 +45,7 @@ class ELBO(stock.ELBO):
         :mod:`asvi.discrete`.
 
     >>> import numpyro, numpyro.distributions as dist, asvi
+    >>> from numpyro import handlers
     >>> def model(y):
     ...     x = numpyro.sample("x", dist.Normal(0.0, 1.0))
     ...     numpyro.sample("y", dist.Normal(x, 1.0), obs=y)
@@ -146,19 +144,19 @@ class ELBO(stock.ELBO):
     def _run(self, rng_key, param_map, score_share, model, guide, args, kwargs, given) -> _Run:
         model_key, guide_key = jax.random.split(rng_key)
         drawn = trace_of(guide, guide_key, param_map, given, args, kwargs)
-        latent = _latent(drawn)
+        latent = latent_of(drawn)
         for name in latent.keys() & getattr(guide, "jumps", frozenset()):
             # The trace saw the value before the guide cut its gradient.
             for part in ("value", "intermediates"):
                 drawn[name][part] = jax.lax.stop_gradient(drawn[name][part])
-        values = {name: site["value"] for name, site in drawn.items() if _is_random(site)}
+        values = {name: site["value"] for name, site in drawn.items() if is_random(site)}
         met = trace_of(model, model_key, param_map, values, args, kwargs)
         _check_match(met, latent)
 
         fixed = None
         if score_share is not None:
             still = jax.tree.map(jax.lax.stop_gradient, param_map)
-            fixed = _latent(trace_of(guide, guide_key, still, values, args, kwargs))
+            fixed = latent_of(trace_of(guide, guide_key, still, values, args, kwargs))
         terms, own = {}, {}
         for name, site in met.items():
             if site["type"] == "sample" and name not in latent:
@@ -231,7 +229,7 @@ def _enumerated(
     cells = discrete_sites.configurations(choice.parallel, known, first.latent, whole=False)
     local: set[str] = set()
     for name in choice.parallel:
-        local |= {address.split("/")[-1] for address in dependence.reached(name)}
+        local |= dependence.names_reached(name)
 
     def at_cell(cell: dict[str, Any], joint: dict[str, Any]):
         found = run({**joint, **cell})
@@ -250,7 +248,7 @@ def _enumerated(
             summed = {}
             for name, term in terms.items():
                 if name in local:
-                    summed[name] = jnp.sum(_weighted(weight, term), 0)
+                    summed[name] = jnp.sum(_weighted(_as_wide(weight, term), term), 0)
                 else:
                     summed[name] = term[0]  # the same in every configuration
             terms, logs, mutable = summed, *jax.tree.map(lambda x: x[0], (logs, mutable))
@@ -271,6 +269,16 @@ def _enumerated(
     terms = {name: jnp.sum(_weighted(weight, term)) for name, term in terms.items()}
     scores = {n: (log_q, _weighted(weight, cost)) for n, (log_q, cost) in scores.items()}
     return Draw(terms, scores, jax.tree.map(lambda x: x[0], mutable))
+
+
+def _as_wide(weight: jax.Array, term: jax.Array) -> jax.Array:
+    """The weight without axes that the term has not: there it is one number for all cells.
+
+    Such a term is in closed form and the same whatever the cells are, and counts once.
+    """
+    shape = (1,) * (jnp.ndim(weight) - jnp.ndim(term)) + jnp.shape(term)[1:]
+    wide = [-k for k in range(1, jnp.ndim(weight)) if shape[-k] == 1 and weight.shape[-k] != 1]
+    return jnp.mean(weight, tuple(wide), keepdims=True)
 
 
 def _weighted(weight: jax.Array, term: jax.Array) -> jax.Array:
@@ -295,45 +303,6 @@ def _mixed(score_share: Any, drawn: dict[str, Any], fixed: dict[str, Any]) -> ja
     # Where a density is infinite, 0 times it must not be NaN.
     plain = jnp.where(score_share == 0, path, log_densities(drawn))
     return jnp.where(score_share == 1, plain, score_share * plain + (1 - score_share) * path)
-
-
-def trace_of(
-    program: Callable, key, params, values, args, kwargs, reading: Callable = Interpretation
-) -> Trace:
-    """The sites of a run of ``program`` at these parameters and values, others drawn by ``key``."""
-
-    def parameters(msg):
-        return params.get(msg["name"]) if msg["type"] in ("param", "mutable") else None
-
-    with (
-        validation_enabled(False),  # what is wrong with data is said once, by the check of them
-        handlers.trace() as trace,
-        handlers.seed(rng_seed=key),
-        handlers.substitute(substitute_fn=parameters),
-        handlers.substitute(data=values),
-        reading(),
-    ):
-        program(*args, **kwargs)
-    return trace
-
-
-def _is_random(site: dict[str, Any]) -> bool:
-    return site["type"] == "plate" or (site["type"] == "sample" and not site["is_observed"])
-
-
-def _latent(trace: Trace) -> Trace:
-    return {n: s for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
-
-
-def log_densities(site: dict[str, Any]) -> jax.Array:
-    """Log density of a site of a trace, scaled and masked, one number for each element."""
-    log_prob = log_prob_at(site["fn"], site["value"], site["intermediates"])
-    return scale_and_mask(log_prob, site["scale"])
-
-
-def log_density(site: dict[str, Any]) -> jax.Array:
-    """Log density of a site of a trace, scaled and masked, summed over the site."""
-    return jnp.sum(log_densities(site))
 
 
 def _divergence(drawn: dict[str, Any], met: dict[str, Any]) -> jax.Array | None:
@@ -370,7 +339,7 @@ def _closed_form(q: Distribution, p: Distribution) -> jax.Array | None:
 
 
 def _check_match(met: Trace, latent: Trace) -> None:
-    for name in _latent(met):
+    for name in latent_of(met):
         if name not in latent:
             raise SiteError(
                 name,

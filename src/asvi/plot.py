@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from asvi.errors import SiteError
 from asvi.families.structured import AutoStructuredNormal
 from asvi.fit import Fit
+from asvi.guide import AutoASVI
 from asvi.inference_data import prior_draws
 
 __all__ = [
@@ -91,7 +92,7 @@ def probabilities(fit: Fit, site: str | None = None, ax: Axes | None = None) -> 
         ax.text(0.5, 0.5, "the model has no discrete sites", ha="center")
         ax.set_axis_off()
         return ax
-    site = discrete[0] if site is None else site
+    site = str(discrete[0] if site is None else site)
     if not _discrete(fit, site):
         instead = f'asvi.plot.marginals(fit, ["{site}"])'
         raise SiteError(site, "it is continuous and has no probabilities", instead)
@@ -114,13 +115,15 @@ def prior_weights(fit: Fit, ax: Axes | None = None) -> Axes:
     data left.
     """
     guide = fit.problem.guide
-    rows = {
-        name.split("/", 1)[1].removesuffix("/prior_weight"): np.ravel(np.asarray(value))
-        for name, value in fit.params.items()
-        if name.endswith("/prior_weight")
-    }
+    rows: dict[str, np.ndarray] = {}
+    if isinstance(guide, AutoASVI):
+        for full, name in guide.parameter_roles().items():
+            if name.endswith("/prior_weight"):
+                label = full.removeprefix(f"{guide.prefix}/").removesuffix("/prior_weight")
+                rows[label] = np.ravel(np.asarray(fit.params[full]))
     if isinstance(guide, AutoStructuredNormal):
-        rows = {name.split("/")[-1]: np.ravel(x) for name, x in guide.variances(fit.params).items()}
+        found = guide.variances(fit.params)
+        rows = {s.name: np.ravel(found[s.address]) for s in fit.problem.program.latent}
     ax = _axes(ax, height=0.4 + 0.3 * max(1, len(rows)))
     if not rows:
         ax.text(0.5, 0.5, "this family has no prior weights", ha="center")
@@ -172,6 +175,7 @@ def bands(fit: Fit, site: str | None = None) -> np.ndarray:
             ax.text(0.5, 0.5, "no site has an axis to draw along", ha="center")
             return np.array([ax])
         site = max(long, key=lambda s: s.shape[0]).name
+    site = str(site)
     levels = fit.posterior.quantiles((0.05, 0.25, 0.5, 0.75, 0.95))[site]
     levels = levels.reshape(5, levels.shape[1], -1)[:, :, :4]
     figure = Figure(figsize=(6, 1.8 * levels.shape[2]), layout="constrained")

@@ -20,8 +20,8 @@ from asvi.families.structured import AutoStructuredNormal
 from asvi.fitting.problem import Problem
 from asvi.guide import AutoASVI
 from asvi.interpretation import Interpretation
-from asvi.objective import log_density, trace_of
 from asvi.psis import Smoothed, smooth
+from asvi.traces import log_density, trace_of
 
 __all__ = ["Posterior", "over_draws"]
 

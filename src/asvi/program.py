@@ -18,7 +18,7 @@ y      observed  Normal        (8,)   theta    school[8]
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -29,6 +29,7 @@ from numpyro import handlers
 from numpyro.distributions import Distribution, Unit, constraints
 from numpyro.distributions.distribution import validation_enabled
 
+from asvi.addresses import address_of, block_address
 from asvi.bodies import alone
 from asvi.center import center
 from asvi.checks import check_distribution
@@ -76,7 +77,7 @@ class Site:
 
     @property
     def address(self) -> str:
-        return "/".join((*self.block, self.name))
+        return address_of(self.block, self.name)
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
@@ -113,6 +114,10 @@ class Program:
     reversed_scans: frozenset[tuple[str, ...]] = frozenset()
     trained: tuple[str, ...] = ()
     """Names of the model's own parameters and other state."""
+    decisions: tuple[tuple[str, ...], ...] = ()
+    """The paths of the ``cond`` blocks."""
+    values: Mapping[str, jax.ShapeDtypeStruct] = field(default_factory=dict, repr=False)
+    """Shape and dtype of each latent site's value, by name."""
     _find_parents: Callable[[], dict[str, tuple[str, ...]]] = field(
         default=dict, repr=False, compare=False
     )
@@ -162,21 +167,27 @@ class Program:
             }
 
         trained = [n for n, m in run.trace.items() if m["type"] in ("param", "mutable")]
-        return cls(sites, frozenset(found.reversed_scans), tuple(trained), find_parents)
+        reversed_scans, decisions = frozenset(found.reversed_scans), tuple(found.decisions)
+        return cls(sites, reversed_scans, tuple(trained), decisions, values, find_parents)
 
     @cached_property
     def parents(self) -> dict[str, tuple[str, ...]]:
         """Latent sites on which each site's distribution depends, by the site's address.
 
         A site of a ``scan`` that depends on its own past is its own parent. A ``cond`` block (by
-        its path) has the parents of its predicate.
+        its own address) has the parents of its predicate.
         """
         return self._find_parents()
 
+    def deciding(self, block: tuple[str, ...]) -> tuple[str, ...]:
+        """Latent sites on which the predicate of the ``cond`` block at this path depends."""
+        return self.parents.get(block_address(block), ())
+
     def __getitem__(self, name: str) -> Site:
-        for site in self.sites:
-            if name in (site.name, site.address):
-                return self.with_parents(site)
+        for key in ("name", "address"):
+            for site in self.sites:
+                if getattr(site, key) == name:
+                    return self.with_parents(site)
         known = ", ".join(site.name for site in self.sites)
         raise KeyError(f"no site {name!r}; the sites are {known}")
 
@@ -244,6 +255,7 @@ class Survey(Interpretation):
         self.start, self.check = start, check
         self.sites: dict[str, Callable[[Distribution], Site]] = {}
         self.reversed_scans: set[tuple[str, ...]] = set()
+        self.decisions: list[tuple[str, ...]] = []
         self._lengths: dict[tuple[str, ...], int] = {}
         self._plate_sizes: dict[str, Any] = {}
 
@@ -253,7 +265,8 @@ class Survey(Interpretation):
             self.reversed_scans.add(path)
 
     def decide(self, path: tuple[str, ...], pred: Any) -> None:
-        self.frame.extras["/".join(path)] = pred  # its parents are found with the sites'
+        self.decisions.append(path)
+        self.frame.extras[block_address(path)] = pred  # its parents are found with the sites'
 
     def visit_other(self, msg: dict[str, Any]) -> None:
         if msg["type"] == "plate":
@@ -276,7 +289,7 @@ class Survey(Interpretation):
             Plate(f.name, f.dim, self._plate_sizes.get(f.name, f.size), f.size)
             for f in sorted(msg["cond_indep_stack"], key=lambda f: -f.dim)
         )
-        address = "/".join((*path, name))
+        address = address_of(path, name)
 
         def site(abstract: Distribution) -> Site:
             abstract = jax.tree.map(

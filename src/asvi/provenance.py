@@ -19,7 +19,7 @@ from typing import Any
 import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-__all__ = ["provenance"]
+__all__ = ["inner_jaxpr", "provenance", "scan_parts"]
 
 Names = frozenset[str]
 _NONE: Names = frozenset()
@@ -57,21 +57,33 @@ def _open(jaxpr: Any) -> Jaxpr:
 
 def _call_or_union(eqn, names: list[Names]) -> list[Names]:
     """Look into a call (jit, custom derivatives, remat); otherwise every input counts."""
+    inner = inner_jaxpr(eqn)
+    return [_union(names)] * len(eqn.outvars) if inner is None else _through(inner, names)
+
+
+def inner_jaxpr(eqn) -> Jaxpr | None:
+    """The program that a call runs on its inputs as they are."""
     for value in eqn.params.values():
         if isinstance(value, ClosedJaxpr | Jaxpr):
             inner = _open(value)
-            if len(inner.invars) == len(names) and len(inner.outvars) == len(eqn.outvars):
-                return _through(inner, names)
-    return [_union(names)] * len(eqn.outvars)
+            if len(inner.invars) == len(eqn.invars) and len(inner.outvars) == len(eqn.outvars):
+                return inner
+    return None
 
 
-def _scan(eqn, names: list[Names]) -> list[Names]:
+def scan_parts(eqn) -> tuple[int, int]:
+    """How many inputs of a ``scan`` are constants, and how many its carry."""
     # How a scan stores its counts differs between versions of JAX; the shapes tell them as well:
     # a body sees scanned inputs and gives scanned outputs with one axis less.
     body = _open(eqn.params["jaxpr"])
     carry = sum(a.aval.ndim == b.aval.ndim for a, b in zip(eqn.outvars, body.outvars, strict=True))
     whole = sum(a.aval.ndim == b.aval.ndim for a, b in zip(eqn.invars, body.invars, strict=True))
-    consts = whole - carry
+    return whole - carry, carry
+
+
+def _scan(eqn, names: list[Names]) -> list[Names]:
+    body, (consts, carry) = _open(eqn.params["jaxpr"]), scan_parts(eqn)
+    whole = consts + carry
     state, scanned = names[consts:whole], names[whole:]
     while True:
         out = _through(body, [*names[:consts], *state, *scanned])

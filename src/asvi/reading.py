@@ -11,6 +11,7 @@ import numpyro
 from numpyro import handlers
 from numpyro.primitives import _PYRO_STACK, apply_stack
 
+from asvi.addresses import address_of
 from asvi.bodies import handler_stack, outer_handlers
 from asvi.encoding import data_of
 from asvi.errors import ModelError, SiteError
@@ -84,7 +85,7 @@ class SurrogateReading(Interpretation):
         if msg["is_observed"] or msg["name"] in self.observed:
             self._hide(msg)
             return
-        site = self.sites.get("/".join((*self.frame.path, msg["name"])))
+        site = self.sites.get(address_of(self.frame.path, msg["name"]))
         if site is None:
             raise ModelError(
                 f"site {msg['name']!r} was not in the model when the guide was set up (its latent "
@@ -118,7 +119,7 @@ class SurrogateReading(Interpretation):
         super().postprocess_message(msg)
         if msg["type"] != "sample" or msg.get("_control_flow_done"):
             return
-        address = "/".join((*self.frame.path, msg["name"]))
+        address = address_of(self.frame.path, msg["name"])
         if address in self._spoken and address in self.sites:
             self._speak(address, self._residual(address, msg))
 

@@ -147,8 +147,8 @@ def model_path_of(path: str | Path) -> str | None:
 
 def _fingerprint(problem: Problem) -> list[str]:
     return [
-        f"{site.address} {type(site.distribution).__name__} {tuple(site.shape)}"
-        for site in problem.program.sites
+        f"{'/'.join((*s.block, s.name))} {type(s.distribution).__name__} {tuple(s.shape)}"
+        for s in problem.program.sites
     ]
 
 

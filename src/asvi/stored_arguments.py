@@ -131,7 +131,8 @@ def to_json(x: Any, add_array: Callable[[Any], None], count: list[int] | None = 
     if type(x) in (list, tuple):
         return {type(x).__name__: list(map(walk, x))}
     if _is_dataclass(x):
-        fields = [f.name for f in dataclasses.fields(x) if f.init]
+        record: Any = x
+        fields = [f.name for f in dataclasses.fields(record) if f.init]
         values = [walk(getattr(x, name)) for name in fields]
         return {"dataclass": _class_name(x), "fields": fields, "values": values}
     if _is_pandas(x):

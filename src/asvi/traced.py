@@ -26,6 +26,7 @@ from functools import cached_property
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 from jax.interpreters import partial_eval
@@ -212,7 +213,7 @@ def _rule_key(eqn: Any, rules: int) -> Any:
 
 
 def _moves(x: Any) -> bool:
-    return jax.dtypes.issubdtype(x.dtype, np.inexact)
+    return jnp.issubdtype(x.dtype, np.inexact)
 
 
 def alone(eqn: Any) -> Callable:
@@ -231,7 +232,7 @@ def digest_of(jaxpr: Any, consts: Any) -> str:
 
     def walk(jaxpr: Any, consts: Any) -> None:
         for c in consts:
-            if jax.dtypes.issubdtype(c.dtype, jax.dtypes.prng_key):
+            if jnp.issubdtype(c.dtype, jax.dtypes.prng_key):
                 c = jax.random.key_data(c)
             x = np.asarray(c)
             found.update(f"{x.shape}{x.dtype}".encode() + x.tobytes())

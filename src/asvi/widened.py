@@ -45,14 +45,14 @@ def widened(jaxpr: Any) -> Any:
 
 def wide(x: Any) -> Any:
     """A constant of such a program."""
-    if jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):
+    if jnp.issubdtype(x.dtype, jax.dtypes.extended):
         return x
     _check(x.dtype)
     return np.asarray(x, WIDE if x.dtype == NARROW else x.dtype)
 
 
 def _check(dtype: Any) -> None:
-    if jax.dtypes.issubdtype(dtype, np.inexact) and dtype != NARROW:
+    if jnp.issubdtype(dtype, np.inexact) and dtype != NARROW:
         raise NotImplementedError(f"the model computes in {dtype} of its own accord")
 
 
@@ -69,7 +69,7 @@ def _run(jaxpr: Any, consts: Any, inputs: Any) -> list[Any]:
     for eqn in jaxpr.eqns:
         name = eqn.primitive.name
         for v in eqn.outvars:
-            if not jax.dtypes.issubdtype(v.aval.dtype, jax.dtypes.extended):
+            if not jnp.issubdtype(v.aval.dtype, jax.dtypes.extended):
                 _check(v.aval.dtype)
         if name in _OF_DIGITS or name in _OUTSIDE:
             raise NotImplementedError(f"the model runs {name!r}, which has a precision of its own")
@@ -128,7 +128,7 @@ def _with_own_slopes(eqn: Any, xs: list[Any]) -> list[Any]:
 
     @function.defjvp
     def slopes(xs: Any, ds: Any) -> Any:
-        moves = [k for k, v in enumerate(narrow) if jax.dtypes.issubdtype(v.dtype, np.inexact)]
+        moves = [k for k, v in enumerate(narrow) if jnp.issubdtype(v.dtype, np.inexact)]
 
         def moved(xs: Any, ds: Any) -> Any:
             def of_moving(*some: Any) -> list[Any]:
@@ -162,7 +162,7 @@ def _with_own_pullback(eqn: Any, xs: list[Any]) -> list[Any]:
     """A function with reverse derivatives of its own; its values are computed anew for them."""
     inner, narrow = eqn.params["call_jaxpr"], [_recorded(v) for v in eqn.invars]
     outs = [_recorded(v) for v in eqn.outvars]
-    moves = [k for k, v in enumerate(narrow) if jax.dtypes.issubdtype(v.dtype, np.inexact)]
+    moves = [k for k, v in enumerate(narrow) if jnp.issubdtype(v.dtype, np.inexact)]
 
     @jax.custom_vjp
     def function(*xs: Any) -> list[Any]:

@@ -221,6 +221,16 @@ class Encoding:
     direct: frozenset[str] = frozenset()
     """Addresses of sites whose data terms the encoder gives itself."""
 
+    def asked(self) -> dict[str, str]:
+        """What each parameter is that :meth:`encode` asks for, by its name."""
+        roles = {f"{self.label}/{path}": "layer" for path in self.paths}
+        for address, heads in self.heads.items():
+            if address not in self.direct:
+                for parameter in heads:
+                    for role in ("head_kernel", "head_bias"):
+                        roles[f"{self.names[address]}/{parameter}/{role}"] = role
+        return roles
+
     def encode(
         self, data: Any, ask: Ask, priors: Callable[[jax.Array], dict[str, Distribution]]
     ) -> dict[str, dict[str, jax.Array]]:

@@ -114,6 +114,10 @@ class _AutoChain(AutoContinuous):
         transform = _AlongChains(loc, scale, couplings, self.chains)
         return TransformedDistribution(self.get_base_dist(), transform)
 
+    def parameter_roles(self) -> dict[str, str]:
+        """What the parameters are whose role tells their unit, by their names."""
+        return {f"{self.prefix}_coupling_{i}": "chain" for i in range(len(self.chains))}
+
     def get_base_dist(self) -> Any:
         return Normal(jnp.zeros(self.latent_dim), 1.0).to_event(1)
 

@@ -188,10 +188,10 @@ class Coupled(ConvexUpdate, ContextFamily):
         site: Site,
         heard: dict[str, Heard],
     ) -> Distribution:
-        coupling = {n: v for n, v in parameters.items() if "coupling" in n or n[:6] == "frame/"}
-        own = {name: value for name, value in parameters.items() if name not in coupling}
-        steered = _steered(coupling, heard)
         constraint = {n: p.constraint for n, p in ConvexUpdate.declare(self, site).items()}
+        coupling = {n: v for n, v in parameters.items() if n not in constraint}
+        own = {name: value for name, value in parameters.items() if name in constraint}
+        steered = _steered(coupling, heard)
         for name in own:
             if f"{name}_coupling" in steered:
                 to_domain = biject_to(constraint[name])

@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 from numpyro.distributions import transforms as T
 
+from asvi.addresses import address_of, block_address
 from asvi.families.noise import stand_in, standard, widths
 from asvi.interpretation import Interpretation
 
@@ -73,12 +74,12 @@ class FromNumbers(Interpretation):
             self.given |= {f"anchor|{a}": x for a, x in anchor.items()}
 
     def thread(self, path: tuple[str, ...], length: int, reverse: bool) -> dict[str, jax.Array]:
-        inside = "/".join(path) + "/"
+        inside = block_address(path)
         given = self.given if self.frame.is_root else self.frame.threaded
-        return {name: x for name, x in given.items() if name.split("|")[1].startswith(inside)}
+        return {n: x for n, x in given.items() if n.partition("|")[2].startswith(inside)}
 
     def visit(self, msg: dict[str, Any]) -> None:
-        address = "/".join((*self.frame.path, msg["name"]))
+        address = address_of(self.frame.path, msg["name"])
         if address not in self.latent or msg["value"] is not None:
             return
         given = self.given if self.frame.is_root else self.frame.threaded

@@ -22,7 +22,7 @@ from asvi.families.noise import noise_shape
 from asvi.families.numbers import FromNumbers, joined, split_numbers
 from asvi.families.structured import AutoStructuredNormal
 from asvi.fitting.problem import Problem
-from asvi.objective import log_density
+from asvi.traces import log_density
 
 __all__ = ["NoiseSpace"]
 

@@ -23,10 +23,11 @@ from asvi.families.noise import noise_shape, stand_in, standard
 from asvi.families.structured import AutoStructuredNormal
 from asvi.guide import AutoASVI, autoguide
 from asvi.input_check import InputCheck
-from asvi.objective import ELBO, log_density, score_part, trace_of
+from asvi.objective import ELBO, score_part
 from asvi.program import Program
 from asvi.stacked import over_steps
 from asvi.traced import Traced
+from asvi.traces import log_density, trace_of
 
 __all__ = ["Problem"]
 
@@ -203,13 +204,12 @@ class Problem:
         if not isinstance(guide, AutoASVI):
             return free
         shapes = {site.name: site.shape for site in self.program.latent}
-        prefixes = tuple(
-            guide.parameter_name(site, "")
+        names = [
+            guide.parameter_name(site, name)
             for site in map(self.program.with_parents, self.program.latent)
             if not site.steps and all(shapes.get(p) != site.shape for p in site.parents)
-        )
-        names = [
-            n for n in self.transforms if n.endswith("/prior_weight") and n.startswith(prefixes)
+            for name in guide._declared[site.address]
+            if name.endswith("/prior_weight")
         ]
         if not names:
             return free

@@ -10,6 +10,7 @@ neighbour's would never settle.
 from __future__ import annotations
 
 import re
+import warnings
 from typing import Any
 
 import jax
@@ -27,6 +28,7 @@ __all__ = [
     "limits",
     "location_names",
     "named_units",
+    "roles_of",
     "units",
 ]
 
@@ -49,11 +51,10 @@ def limits(problem: Problem) -> np.ndarray:
     the other end the data term rules, and a narrow posterior needs that: there is no limit.
     """
     example = jax.eval_shape(problem.unravel, jax.ShapeDtypeStruct((problem.size,), problem.dtype))
-    mine = getattr(problem.guide, "prefix", "") + "/"  # the model may have parameters of its own
     shut = {
-        name: float(transform.inv(1.0 - SHUT))
-        for name, transform in problem.transforms.items()
-        if name.startswith(mine) and name.endswith("/prior_weight")
+        name: float(problem.transforms[name].inv(1.0 - SHUT))
+        for name, role in roles_of(problem.guide).items()
+        if role.endswith("/prior_weight")
     }
     return in_order(
         {
@@ -71,8 +72,9 @@ def in_order(values: dict[str, Any]) -> np.ndarray:
 def named_units(problem: Problem) -> dict[str, Any]:
     """The same by name: a site without parents has its location measured in the prior's scale."""
     example = jax.eval_shape(problem.unravel, jax.ShapeDtypeStruct((problem.size,), problem.dtype))
+    roles = roles_of(problem.guide)
     found = {
-        name: np.full(value.shape, _of_name(name, value.shape))
+        name: np.full(value.shape, _of_role(roles.get(name), value.shape))
         if hasattr(value, "shape")
         else jax.tree.map(lambda x: np.full(x.shape, _of_layer(x.shape)), value)
         for name, value in example.items()
@@ -91,37 +93,50 @@ def _of_layer(shape: tuple[int, ...]) -> float:
     return NETWORK_UNIT / np.sqrt(np.prod(shape[:-1])) if len(shape) > 1 else NETWORK_UNIT
 
 
-# By their ends: a site of the user's own may be called "frame" or "coupling".
-_FRAME = re.compile(r"/frame/(dense|aligned|window|within)$")
-_WEIGHT = re.compile(
-    r"/coupling/(dense|aligned|window|within|loudness|voice|bend_\w+|stretch_\w+)$"
+_FRAMES = tuple(f"frame/{kind}" for kind in ("dense", "aligned", "window", "within"))
+_WEIGHTS = (
+    *(f"coupling/{kind}" for kind in ("dense", "aligned", "window", "within")),
+    *(f"coupling/{kind}" for kind in ("bend_gates", "bend_cell", "stretch_gates", "stretch_cell")),
+    *("coupling/loudness", "coupling/voice"),
 )
 
 
-def is_coupling_weight(name: str) -> bool:
-    """Whether a parameter of this name weighs what one latent number says to another."""
-    return bool(_WEIGHT.search(name)) or name.endswith("_coupling")
+def roles_of(guide: Any) -> dict[str, str]:
+    """What each parameter of a guide is, by its full name; the model's own are not in it."""
+    told = getattr(guide, "parameter_roles", None)
+    return {} if told is None else told()
 
 
-def _of_name(name: str, shape: tuple[int, ...]) -> float:
-    if _FRAME.search(name):
+def is_coupling_weight(role: str | None) -> bool:
+    """Whether a parameter of this role weighs what one latent number says to another."""
+    return role is not None and (role in _WEIGHTS or _steers_a_leaf(role))
+
+
+def _steers_a_leaf(role: str) -> bool:
+    return role.endswith(("/data_term_coupling", "/prior_weight_coupling"))
+
+
+def _of_role(role: str | None, shape: tuple[int, ...]) -> float:
+    if role is None:
+        return 1.0
+    if role in _FRAMES:
         return 0.0  # held where the start put it
-    if re.search(r"^[^/]+/encoder\d*/", name):
+    if role == "layer":
         return _of_layer(shape)
-    if name.endswith("/head_kernel"):
+    if role == "head_kernel":
         return NETWORK_UNIT / np.sqrt(shape[0])
-    if name.endswith("_coupling"):
+    if _steers_a_leaf(role):
         return GATE_UNIT / np.sqrt(shape[-1])
-    if name.endswith("/coupling/spline"):
+    if role == "coupling/spline":
         return SPLINE_UNIT
-    if _WEIGHT.search(name):
-        return 1.0 / np.sqrt(shape[-1])
-    if re.search(r"_coupling_\d+$", name):  # the matrices of a chain family
+    if role in _WEIGHTS or role == "chain":  # a row of a matrix of a chain family
         return 1.0 / np.sqrt(shape[-1])
     return 1.0
 
 
-def in_units(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
+def in_units(
+    optimizer: optax.GradientTransformation, guide: Any = None
+) -> optax.GradientTransformation:
     """``optimizer`` with the steps that :func:`asvi.fit` takes, for ``numpyro.infer.SVI``.
 
     A step of Adam moves every number by about the learning rate. A row of k coupling weights adds
@@ -129,24 +144,55 @@ def in_units(optimizer: optax.GradientTransformation) -> optax.GradientTransform
     it, a coupled family or a chain family with a state of 100 numbers takes steps that are ten
     times too long.
 
-    >>> import optax
-    >>> step = in_units(optax.sgd(1.0))
+    :param guide: the guide whose parameters are stepped. It knows what each of them is; without it
+        that is guessed from their names, which a site's own name may resemble.
+
+    >>> import numpyro, numpyro.distributions as dist, optax, asvi
+    >>> model = lambda: numpyro.sample("x", dist.Normal(jnp.zeros(4), 1.0).to_event(1))
+    >>> guide = asvi.AutoASVI(model, family=asvi.families.Coupled())
+    >>> svi = numpyro.infer.SVI(model, guide, in_units(optax.sgd(1.0), guide), asvi.ELBO())
+    >>> state = svi.init(jax.random.key(0))
+    >>> step = in_units(optax.sgd(1.0), guide)
     >>> params = {"auto/x/coupling/within": jnp.zeros((4, 4)), "auto/x/loc/data_term": jnp.zeros(4)}
     >>> change, _ = step.update(jax.tree.map(jnp.ones_like, params), step.init(params), params)
     >>> {name: float(x.min()) for name, x in change.items()}
     {'auto/x/coupling/within': -0.5, 'auto/x/loc/data_term': -1.0}
     """
+    if guide is None:
+        warnings.warn(
+            "in_units(optimizer) guesses from names what the parameters are.\n"
+            "Write instead:\n    asvi.in_units(optimizer, guide)",
+            DeprecationWarning,
+            stacklevel=2,
+        )
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         updates, state = optimizer.update(updates, state, params)
-        return jax.tree_util.tree_map_with_path(_in_unit, updates), state
+        roles = None if guide is None else roles_of(guide)
+
+        def in_unit(path: tuple[Any, ...], step: jax.Array) -> jax.Array:
+            name = getattr(path[0], "key", None) if path else None
+            if not isinstance(name, str):
+                return step
+            role = roles.get(name) if roles is not None else _guessed(name, jnp.ndim(step))
+            return _of_role(role, jnp.shape(step)) * step
+
+        return jax.tree_util.tree_map_with_path(in_unit, updates), state
 
     return optax.GradientTransformation(optimizer.init, update)
 
 
-def _in_unit(path: tuple[Any, ...], step: jax.Array) -> jax.Array:
-    name = getattr(path[0], "key", None) if path else None
-    return _of_name(name, jnp.shape(step)) * step if isinstance(name, str) else step
+def _guessed(name: str, ndim: int) -> str | None:
+    """The role of a parameter, from its name alone."""
+    if not ndim:
+        return None
+    known = (*_FRAMES, *_WEIGHTS, "coupling/spline", "head_kernel")
+    ends = next((role for role in known if name.endswith(f"/{role}")), None)
+    if ends is None and _steers_a_leaf(name):
+        return name
+    if ends is None and re.search(r"^[^/]+/encoder\d*/", name):
+        return "layer"
+    return "chain" if ends is None and re.search(r"_coupling_\d+$", name) else ends
 
 
 def location_names(problem: Problem) -> dict[str, str]:

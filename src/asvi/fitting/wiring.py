@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro import handlers
 
+from asvi.addresses import address_of
 from asvi.families.moved import Heard
 from asvi.fitting.arrow import Arrow, summed
 from asvi.fitting.noise_space import NoiseSpace
@@ -126,7 +127,7 @@ def listeners(space: NoiseSpace, heard: dict[str, np.ndarray]) -> Arrow:
     numbers = {a: np.asarray(i) for a, i in space.numbers().items()}
     rows, columns = [np.zeros(0, int)], [np.zeros(0, int)]
     for name, sources in heard.items():
-        index = numbers[name.split("|")[0]]
+        index = numbers[name.rpartition("|")[0]]  # the kind comes last
         mine = np.broadcast_to(index[..., None], sources.shape)
         rows.append(mine[sources >= 0])
         columns.append(sources[sources >= 0])
@@ -153,7 +154,7 @@ class _Wiring(SurrogateReading):
 
     def visit(self, msg: dict[str, Any]) -> None:
         super().visit(msg)
-        address = "/".join((*self.frame.path, msg["name"]))
+        address = address_of(self.frame.path, msg["name"])
         context = self.contexts.get(address)
         if address not in self.sites or context is None:
             return
