@@ -20,7 +20,7 @@ from asvi.explain import explain
 from asvi.families import ConvexUpdate, Coupled, MeanField
 from asvi.files import read_file, write_file
 from asvi.fitting.noise_space import NoiseSpace
-from asvi.fitting.problem import problem_for
+from asvi.fitting.problem import Problem
 from asvi.fitting.units import limits, named_units
 from asvi.fitting.wiring import listeners, wiring
 from asvi.program import Program
@@ -80,9 +80,9 @@ def test_who_listens_to_whom_whatever_the_names(name):
         b = numpyro.sample(f"{name}/c", dist.Normal(a[0], 1.0))
         numpyro.sample("y", dist.Normal(a[1] + b, 1.0), obs=y)
 
-    problem, arrays = problem_for(model, Coupled(), (1.0,), {})
+    problem = Problem(model, Coupled(), (1.0,), {})
     space = NoiseSpace(problem)
-    hears = listeners(space, wiring(problem, space, arrays)).core
+    hears = listeners(space, wiring(problem, space)).core
     np.testing.assert_array_equal(hears, np.tril(np.ones((3, 3), bool)))
 
 
@@ -95,9 +95,9 @@ def nested(y):
 
 
 def test_a_name_may_begin_with_another_s():
-    problem, arrays = problem_for(nested, ConvexUpdate(), (jnp.zeros(3),), {})
+    problem = Problem(nested, ConvexUpdate(), (jnp.zeros(3),), {})
     values = {"auto/a/loc": 0.25, "auto/a/scale": 0.5, "auto/a/b/loc": 0.75, "auto/a/b/scale": 0.6}
-    start = problem.params(problem.initial(jax.random.key(0), arrays))
+    start = problem.params(problem.initial(jax.random.key(0)))
     params = {n: jnp.broadcast_to(values[n.rpartition("/")[0]], x.shape) for n, x in start.items()}
     found = explain(SimpleNamespace(problem=problem, params=params))
     assert [row.prior_weights for row in found.rows] == [
@@ -113,8 +113,8 @@ def test_a_chain_s_weights_stay_where_a_hierarchy_s_are_halved():
         with numpyro.plate("n", 3):
             numpyro.sample("y", dist.Normal(c, 1.0), obs=y)
 
-    problem, arrays = problem_for(model, ConvexUpdate(), (jnp.zeros(3),), {})
-    start = problem.initial(jax.random.key(0), arrays)
+    problem = Problem(model, ConvexUpdate(), (jnp.zeros(3),), {})
+    start = problem.initial(jax.random.key(0))
     before, after = problem.params(start), problem.params(problem.half_way(start))
     assert float(after["auto/a/loc/prior_weight"]) == 0.5
     for name in ("loc", "scale"):
@@ -129,7 +129,7 @@ def test_units_are_told_by_what_a_parameter_is():
         z = numpyro.sample("x/coupling/within", dist.Normal(x[0] + own, 1.0))
         numpyro.sample("y", dist.Normal(z, 1.0), obs=y)
 
-    problem, _ = problem_for(model, MeanField(), (1.0,), {})
+    problem = Problem(model, MeanField(), (1.0,), {})
     found = named_units(problem)
     np.testing.assert_allclose(found["auto/encoder/loc/data_term"], 10.0)
     np.testing.assert_allclose(found["auto/encoder/scale/data_term"], 1.0)
