@@ -299,16 +299,6 @@ def test_bad_data_are_named_before_anything_is_looked_for():
         asvi.fit(groups, bad, family=StructuredNormal(), progress=False)
 
 
-def test_a_latent_site_under_a_mask_is_left_to_others():
-    def model(y):
-        with numpyro.handlers.mask(mask=jnp.array([True, False])):
-            x = numpyro.sample("x", dist.Normal(0.0, 1.0).expand([2]))
-        numpyro.sample("y", dist.Normal(x[0], 1.0), obs=y)
-
-    with pytest.raises(FamilyError, match="no Gaussian"):
-        asvi.fit(model, np.float32(1.0), family=StructuredNormal(), progress=False)
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_numpy_and_the_compiler_see_the_same(name, monkeypatch):
     model, y = MODELS[name]

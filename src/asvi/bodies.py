@@ -11,8 +11,9 @@ from numpyro import handlers
 from numpyro.primitives import _PYRO_STACK, Messenger
 
 from asvi.errors import SiteError
+from asvi.masks import Completed
 
-__all__ = ["BodyValues", "alone", "handler_stack", "is_fixed", "outer_handlers"]
+__all__ = ["BodyValues", "alone", "handler_stack", "is_conditioned", "outer_handlers"]
 
 
 @contextmanager
@@ -82,9 +83,12 @@ class BodyValues:
             )
 
     def handlers(
-        self, interpretation: Messenger, key, sliced: list[dict], index
+        self, interpretation: Messenger, key, sliced: list[dict], index, own_key=None
     ) -> list[Messenger]:
-        """The stack for one run of the body: seed, what is outside, the interpretation, inside."""
+        """The stack for one run of the body: seed, what is outside, the interpretation, inside.
+
+        ``own_key`` is that of a seed of the model's own, which is heard first, as in NumPyro.
+        """
         provided = iter(zip(self._data, sliced, strict=True))
         inner: list[Messenger] = []
         for handler in self.inside:
@@ -101,6 +105,8 @@ class BodyValues:
                 inner.append(_StepValues(handler.kind, *next(provided)))
             elif isinstance(handler, _StepFunction):
                 inner.append(_StepFunction(handler.kind, handler._at_step, index, self.length))
+            elif isinstance(handler, Completed):
+                inner.append(handler if index is None else handler.at_step(index))
             elif not isinstance(handler, handlers.seed | handlers.trace):
                 inner.append(handler)
         outer: list[Messenger] = []
@@ -111,11 +117,13 @@ class BodyValues:
             else:
                 outer.append(_StepValues(kind, *pair))
         seeds = [] if key is None else [handlers.seed(rng_seed=key)]
+        if own_key is not None:
+            inner.append(handlers.seed(rng_seed=own_key))
         # `outside` lists the nearest handler first; a stack has the farthest first.
         return [*seeds, *reversed(outer), interpretation, *inner]
 
 
-def is_fixed(interpretation: Messenger, msg: dict[str, Any]) -> bool:
+def is_conditioned(interpretation: Messenger, msg: dict[str, Any]) -> bool:
     """Whether a ``condition`` inside gives this site its value: a part of the model, no data."""
     for handler in _PYRO_STACK[_PYRO_STACK.index(interpretation) + 1 :]:
         if isinstance(handler, handlers.condition):

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from asvi.guide import AutoASVI
+from asvi.improper import told_of
 from asvi.posterior import Posterior, over_draws
 from asvi.psis import smooth
 
@@ -57,6 +58,8 @@ class Report:
     converged: bool
     skipped: float
     reasons: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = field(default=())
+    """What else is to be known of the result, whatever the verdict."""
 
     @property
     def ok(self) -> bool:
@@ -68,6 +71,7 @@ class Report:
         lines = [
             f"verdict: {self.verdict}",
             *(f"  - {reason}" for reason in self.reasons),
+            *(f"note: {note}" for note in self.notes),
             f"next: {self.advice}",
             f"k-hat {self.k_hat:.2f}, {self.effective_draws:.0f} effective of {self.draws} draws; "
             "by site: " + ", ".join(f"{name} {value:.2f}" for name, value in worst),
@@ -123,7 +127,8 @@ def diagnose(posterior: Posterior, run: Any, key: jax.Array | None = None) -> Re
     }
     discrete = any(site.is_discrete for site in problem.program.latent)
     verdict, advice, reasons = _verdict({**numbers, "discrete": discrete}, run)
-    return Report(verdict=verdict, advice=advice, reasons=tuple(reasons), **numbers)
+    notes = told_of(problem.improper)
+    return Report(verdict=verdict, advice=advice, reasons=tuple(reasons), notes=notes, **numbers)
 
 
 def _verdict(n: dict[str, Any], run: Any) -> tuple[str, str, list[str]]:

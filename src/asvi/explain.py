@@ -13,6 +13,7 @@ from asvi.families.chains import AR1, LinearCoupling
 from asvi.families.context import moral_edges
 from asvi.families.structured import AutoStructuredNormal
 from asvi.guide import AutoASVI
+from asvi.improper import told_of
 from asvi.posterior import Posterior
 from asvi.program import Program
 
@@ -49,6 +50,8 @@ class Explanation:
     left_out: tuple[tuple[str, str], ...] = ()
     """Pairs whose coupling the family left out for its size (a site with itself: among its own
     numbers)."""
+    notes: tuple[str, ...] = ()
+    """Sites whose posterior is not that of the model alone, and what stands for it."""
 
     def __str__(self) -> str:
         lines = ["site · family · parents · prior weight per leaf"]
@@ -64,6 +67,7 @@ class Explanation:
         if self.left_out:
             pairs = "; ".join(a if a == b else f"{a} – {b}" for a, b in self.left_out)
             lines.append(f"couplings left out for their size: {pairs}")
+        lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines)
 
 
@@ -99,6 +103,7 @@ def explain(posterior: Posterior) -> Explanation:
         tuple(edge for edge in edges if frozenset(edge) in follows),
         tuple(edge for edge in edges if frozenset(edge) not in follows),
         tuple(_left_out(guide, program)),
+        told_of(problem.improper),
     )
 
 

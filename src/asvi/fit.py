@@ -108,6 +108,7 @@ class Fit:
         if self.problem.arguments.has_data:
             report = self.diagnose()
             parts.append(f"verdict: {report.verdict}. {report.advice}")
+            parts += [f"note: {note}" for note in report.notes]
         elif self.told:
             parts.append(self.told)
         return parts

@@ -30,6 +30,7 @@ from numpyro.primitives import _PYRO_STACK
 from asvi.bodies import handler_stack
 from asvi.center import center
 from asvi.interpretation import Interpretation
+from asvi.ordinary import is_fixed
 
 __all__ = ["Gathered", "Observation", "PlateRows", "gather"]
 
@@ -81,7 +82,9 @@ class _Gathering(Interpretation):
 
     def visit(self, msg: dict[str, Any]) -> None:
         name, fn = msg["name"], msg["fn"]
-        if msg["is_observed"] and not isinstance(fn, Unit) and self.frame.is_root:
+        if is_fixed(msg):
+            pass
+        elif msg["is_observed"] and not isinstance(fn, Unit) and self.frame.is_root:
             value = jnp.asarray(msg["value"])
             shape = jnp.broadcast_shapes(value.shape, fn.shape())
             plates = {frame.name: frame.dim for frame in msg["cond_indep_stack"]}

@@ -36,8 +36,10 @@ from asvi.drawing import DrawingGuide
 from asvi.encoding import encodings_of
 from asvi.errors import FamilyError, SiteError
 from asvi.families import Amortized, ContextFamily, ConvexUpdate, Family, Parameter, WholeFamily
+from asvi.improper import Improper, find_improper
 from asvi.input_check import InputCheck
 from asvi.losses import check_loss
+from asvi.ordinary import Ordinary
 from asvi.program import Program, Site, survey
 from asvi.reading import SurrogateReading
 from asvi.stacked import over_steps
@@ -62,7 +64,7 @@ def autoguide(
     'AutoMultivariateNormal'
     """
     if isinstance(family, WholeFamily):
-        return family.guide(model, prefix)
+        return family.guide(Ordinary(model), prefix)
     return AutoASVI(model, family=family, prefix=prefix)
 
 
@@ -105,6 +107,7 @@ class AutoASVI(DrawingGuide, AutoGuide):
         self.encodings: list[Any] = []  # the encoders of amortised families
         self.jumps: frozenset[str] = frozenset()  # continuous sites that decide a branch
         self.dependence: Dependence | None = None  # of sites without reparameterised draws
+        self.improper: dict[str, Improper] = {}  # latent numbers without a posterior, by site
         self._starts: dict[str, dict[str, Distribution]] = {}
         self._input_check = InputCheck(model)
         self._losses_seen: set[str] = set()
@@ -153,6 +156,7 @@ class AutoASVI(DrawingGuide, AutoGuide):
         self._starts.clear()
         if check_input:
             self._check_input(program, args, kwargs)
+            self.improper = find_improper(self.model, program, args, kwargs)
         self._remember(args, kwargs)
         hint_at_scan(program)
         self.program, self._family_of = program, family_of

@@ -42,6 +42,7 @@ from numpyro.primitives import _PYRO_STACK, Messenger, apply_stack
 from asvi import hoisting
 from asvi.bodies import BodyValues, handler_stack, outer_handlers
 from asvi.errors import SiteError, name_used_twice
+from asvi.ordinary import make_ordinary
 from asvi.stacked import Evaluated, Stacked, log_prob_at
 
 __all__ = ["Frame", "Interpretation"]
@@ -146,6 +147,7 @@ class Interpretation(Messenger):
             self._take_over(msg)
         elif msg["type"] == "sample":
             if not msg.get("_control_flow_done"):
+                make_ordinary(msg)
                 self.visit(msg)
         elif msg["type"] == "param" and not self.frame.is_root:
             raise SiteError(
@@ -188,11 +190,24 @@ class Interpretation(Messenger):
         inside = _PYRO_STACK[_PYRO_STACK.index(self) + 1 :]
         known = len(kwargs["substitute_stack"])
         run = self._run_scan if msg["fn"] is scan_wrapper else self._run_cond
-        msg["fn"] = partial(run, inside, known)
+        # What a seed of the model's own gave is for its `prng_key` alone; draws get other keys.
+        own, kwargs["rng_key"] = kwargs["rng_key"], None
+        msg["fn"] = partial(run, inside, known, own)
         msg["_interpreted"] = True
 
     def _run_scan(
-        self, inside, known, f, init, xs, length, reverse, rng_key=None, substitute_stack=(), **_
+        self,
+        inside,
+        known,
+        own_key,
+        f,
+        init,
+        xs,
+        length,
+        reverse,
+        rng_key=None,
+        substitute_stack=(),
+        **_,
     ):
         if length is None:
             length = jnp.shape(jax.tree.leaves(xs)[0])[0]
@@ -200,19 +215,21 @@ class Interpretation(Messenger):
         values = BodyValues(inside, substitute_stack[known:], length)
         index = jnp.arange(length)
         keys = None if rng_key is None else jax.random.split(rng_key, length)
+        own_keys = None if own_key is None else _keys_of_steps(own_key, length, reverse)
         statics: dict[str, dict[str, Any]] = {}
 
         def body(carry, step):
-            key, (x, threaded, sliced, i) = step
+            key, (x, threaded, sliced, i, own) = step
             carry, memory = carry
-            with self._inside(path, threaded, values.handlers(self, key, sliced, i)) as frame:
+            stack = values.handlers(self, key, sliced, i, own)
+            with self._inside(path, threaded, stack) as frame:
                 frame.memory = memory
                 carry, y = f(carry, x)
             statics.clear()
             statics.update(frame.records)
             return (carry, self.to_remember(frame)), (y, frame.collect())
 
-        inputs = (xs, self.thread(path, length, reverse), values.sliced, index)
+        inputs = (xs, self.thread(path, length, reverse), values.sliced, index, own_keys)
         carry, (ys, (arrays, extras)) = hoisting.scan(
             body,
             init,
@@ -236,6 +253,7 @@ class Interpretation(Messenger):
         self,
         inside,
         known,
+        own_key,
         pred,
         true_fun,
         false_fun,
@@ -251,8 +269,8 @@ class Interpretation(Messenger):
 
         def branch(label: str, fun: Callable):
             def run(inputs):
-                key, threaded, operand = inputs
-                stack = values.handlers(self, key, values.sliced, None)
+                key, own, threaded, operand = inputs
+                stack = values.handlers(self, key, values.sliced, None, own)
                 with self._inside((*path, label), threaded[label], stack) as frame:
                     value = fun(operand)
                 statics[label] = frame.records
@@ -261,7 +279,7 @@ class Interpretation(Messenger):
             return run
 
         threaded = {label: self.thread_branch((*path, label)) for label in ("true", "false")}
-        inputs = (rng_key, threaded, operand)
+        inputs = (rng_key, own_key, threaded, operand)
         runs = (branch("true", true_fun), branch("false", false_fun))
         if self.both_branches:
             results = [run(inputs) for run in runs]
@@ -311,6 +329,16 @@ class Interpretation(Messenger):
 def _is_subsampled(msg: dict[str, Any]) -> bool:
     size, subsample_size = msg["args"]
     return subsample_size is not None and subsample_size != size
+
+
+def _keys_of_steps(key: jax.Array, length: int, reverse: bool) -> jax.Array:
+    """The keys of a scan's steps, as NumPyro's own ``scan`` derives them from one."""
+
+    def step(key, _):
+        key, own = jax.random.split(key)
+        return key, own
+
+    return lax.scan(step, key, None, length=length, reverse=reverse)[1]
 
 
 def _expand_right(x: jax.Array, ndim: int) -> jax.Array:

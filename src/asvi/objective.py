@@ -14,6 +14,7 @@ from numpyro.infer import elbo as stock
 from asvi import discrete as discrete_sites
 from asvi.discrete import score_of
 from asvi.errors import AsviError, SiteError, warn_user
+from asvi.masks import completed
 from asvi.stacked import Stacked
 from asvi.traces import Trace, is_random, latent_of, log_densities, log_density, trace_of
 
@@ -150,6 +151,7 @@ class ELBO(stock.ELBO):
             for part in ("value", "intermediates"):
                 drawn[name][part] = jax.lax.stop_gradient(drawn[name][part])
         values = {name: site["value"] for name, site in drawn.items() if is_random(site)}
+        model = completed(model, getattr(guide, "improper", None))
         met = trace_of(model, model_key, param_map, values, args, kwargs)
         _check_match(met, latent)
 

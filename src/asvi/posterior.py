@@ -14,12 +14,13 @@ from numpyro import handlers
 from numpyro.distributions import Unit, biject_to
 from numpyro.infer import Predictive
 
-from asvi.bodies import is_fixed
+from asvi.bodies import is_conditioned
 from asvi.errors import AsviError, SiteError
 from asvi.families.structured import AutoStructuredNormal
 from asvi.fitting.problem import Problem
 from asvi.guide import AutoASVI
 from asvi.interpretation import Interpretation
+from asvi.ordinary import is_fixed
 from asvi.psis import Smoothed, smooth
 from asvi.traces import log_density, trace_of
 
@@ -357,7 +358,9 @@ class Redrawn(Interpretation):
     """
 
     def visit(self, msg: dict[str, Any]) -> None:
-        if msg["is_observed"] and not isinstance(msg["fn"], Unit) and not is_fixed(self, msg):
+        if not msg["is_observed"] or isinstance(msg["fn"], Unit):
+            return
+        if not is_fixed(msg) and not is_conditioned(self, msg):
             msg["is_observed"], msg["value"] = False, None  # the seed outside gives it a key
 
 

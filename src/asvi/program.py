@@ -36,6 +36,7 @@ from asvi.checks import check_distribution
 from asvi.errors import ModelError, SiteError
 from asvi.failures import explain_failure
 from asvi.interpretation import Interpretation
+from asvi.ordinary import hidden_site_asking, is_fixed
 from asvi.provenance import provenance
 
 __all__ = ["Plate", "Program", "Site", "Start", "survey"]
@@ -63,11 +64,12 @@ class Site:
 
     ``distribution`` is abstract: its arrays are shapes and dtypes. ``block`` names the control-flow
     bodies around the site, outermost first; ``steps`` are the lengths of the scans among them, and
-    the leading axes of the site's value.
+    the leading axes of the site's value. A ``fixed`` site would be latent, and the model itself
+    gives its value.
     """
 
     name: str
-    kind: Literal["latent", "observed", "factor"]
+    kind: Literal["latent", "observed", "factor", "fixed"]
     distribution: Distribution = field(repr=False)
     support: constraints.Constraint = field(repr=False)
     plates: tuple[Plate, ...] = ()
@@ -271,6 +273,10 @@ class Survey(Interpretation):
     def visit_other(self, msg: dict[str, Any]) -> None:
         if msg["type"] == "plate":
             self._plate_sizes[msg["name"]] = msg["args"][0]
+        elif msg["type"] == "prng_key" and msg["kwargs"]["rng_key"] is None:
+            hidden = hidden_site_asking()
+            if hidden is not None:
+                raise _hidden(hidden)
 
     def visit(self, msg: dict[str, Any]) -> None:
         name, fn, path = msg["name"], msg["fn"], self.frame.path
@@ -278,6 +284,7 @@ class Survey(Interpretation):
             kind = "factor"
         else:
             kind = "observed" if msg["is_observed"] else "latent"
+            kind = "fixed" if is_fixed(msg) else kind
             if self.check is not None:
                 self.check(name, fn)
         lengths = tuple(
@@ -305,6 +312,17 @@ class Survey(Interpretation):
         self.frame.extras[address] = fn
         if kind == "latent" and msg["value"] is None and self.start == "prior_mean":
             msg["value"] = center(fn)
+
+
+def _hidden(name: str) -> SiteError:
+    return SiteError(
+        name,
+        "a `handlers.block` of the model hides it, so that it is random and in no density: "
+        "`log_density` of this model is not defined",
+        f'z = numpyro.sample("{name}", ...)   # in sight\n'
+        "with numpyro.handlers.seed(rng_seed=0):     # or drawn once and for all\n"
+        f'    z = numpyro.sample("{name}", ...)',
+    )
 
 
 def survey(

@@ -19,6 +19,7 @@ from asvi.families import ContextFamily, Parameter
 from asvi.families.moved import Heard, residual
 from asvi.gathering import PlateRows, gather
 from asvi.interpretation import Frame, Interpretation
+from asvi.masks import unmasked
 from asvi.program import Site
 
 __all__ = ["SurrogateReading"]
@@ -93,6 +94,7 @@ class SurrogateReading(Interpretation):
                 "Make a new guide for a model of another structure: guide = AutoASVI(model)."
             )
         self._check_shape(msg, site)
+        prior = unmasked(msg["fn"])
         family = self.guide._family_of[site.address]
         parameters = {
             name: self._subsampled(self._parameter(site, name), site, parameter)
@@ -101,13 +103,15 @@ class SurrogateReading(Interpretation):
         parameters |= self._encoded.get(site.address, {})
         if isinstance(family, ContextFamily):
             heard = self._heard(self.contexts[site.address])
-            msg["fn"] = family.update_in(msg["fn"], parameters, site, heard)
+            msg["fn"] = family.update_in(prior, parameters, site, heard)
         else:
-            msg["fn"] = family.update(msg["fn"], parameters, site)
+            msg["fn"] = family.update(prior, parameters, site)
         msg["_drawn_from"] = msg["fn"]  # handlers outside may wrap it: `Predictive` masks guides
+        # What the model says of its site is no property of the guide's.
+        msg["infer"] = {k: v for k, v in msg["infer"].items() if k != "is_auxiliary"}
         _keep_plate_scale_only(msg)
         if msg["value"] is None and not msg["fn"].has_rsample:
-            _draw_without_gradient(msg)
+            self._draw_without_gradient(msg)
 
     # --------------------------------------------------------------------- noise heard by others
 
@@ -221,9 +225,19 @@ class SurrogateReading(Interpretation):
     def _hide(self, msg: dict[str, Any]) -> None:
         if not self.frame.is_root:
             return  # bodies report only what `reports` lets through
-        if msg["value"] is None and msg["kwargs"].get("rng_key") is None:
-            msg["kwargs"]["rng_key"] = numpyro.prng_key()
+        if msg["value"] is None:
+            with outer_handlers(self):
+                msg["kwargs"]["rng_key"] = numpyro.prng_key()
         msg["stop"] = True
+
+    def _draw_without_gradient(self, msg: dict[str, Any]) -> None:
+        """Draw a site that has no reparameterised draws; JAX cannot differentiate every sampler."""
+        with outer_handlers(self):
+            key = numpyro.prng_key()
+        if key is not None:
+            fixed = jax.tree.map(jax.lax.stop_gradient, msg["fn"])
+            msg["value"] = fixed.sample(key)
+            msg["kwargs"]["rng_key"] = key  # handlers outside may want to draw again
 
     def _check_shape(self, msg: dict[str, Any], site: Site) -> None:
         now = list(msg["fn"].batch_shape)
@@ -315,16 +329,6 @@ def _listened_to(contexts: dict[str, Any]) -> set[str]:
 
 def _key(site: Site, name: str) -> str:
     return f"{site.address}|{name}"
-
-
-def _draw_without_gradient(msg: dict[str, Any]) -> None:
-    """Draw a site that has no reparameterised draws; JAX cannot differentiate every sampler."""
-    key = msg["kwargs"].get("rng_key")
-    key = numpyro.prng_key() if key is None else key
-    if key is not None:
-        fixed = jax.tree.map(jax.lax.stop_gradient, msg["fn"])
-        msg["value"] = fixed.sample(key, msg["kwargs"].get("sample_shape", ()))
-        msg["kwargs"]["rng_key"] = key  # handlers outside may want to draw again
 
 
 def _keep_plate_scale_only(msg: dict[str, Any]) -> None:

@@ -216,7 +216,7 @@ class MovedNoise(Distribution):
         if not isinstance(base.transform, T.IdentityTransform):
             slope = base.transform.log_abs_det_jacobian(u, value)
             density = density - sum_rightmost(slope, jnp.ndim(slope) - batch)
-        return density if base.mask is None else jnp.where(base.mask, density, 0.0)
+        return density
 
     @property
     def mean(self) -> jax.Array:

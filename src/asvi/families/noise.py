@@ -60,7 +60,6 @@ class Standard:
     transform: Any
     loc: jax.Array
     scale: jax.Array
-    mask: Any = None
     direct: bool = False
     """Whether ``loc`` and ``scale`` are parameters of the distribution themselves."""
     unit: Any = None
@@ -94,9 +93,7 @@ def standard(dist: Distribution) -> Standard:
         inner = standard(dist.base_dist)
         return _wrapped(inner, lambda core: core.to_event(dist.reinterpreted_batch_ndims))
     if isinstance(dist, MaskedDistribution):
-        inner = standard(dist.base_dist)
-        mask = dist._mask if inner.mask is None else dist._mask & inner.mask
-        return _with(inner, mask=mask)
+        return standard(dist.base_dist)  # the mask is the model's affair
     if isinstance(dist, TailedNormal):
         core = dist.base_dist
         transform = T.ComposeTransform(dist.transforms)

@@ -1,6 +1,7 @@
 """Takes distributions made of others; gives the leaves of all that is inside.
 
-Independent, expanded and masked distributions are transparent: their leaves keep their names.
+Independent, expanded and masked distributions are transparent: their leaves keep their names, and a
+mask is left out.
 Transformed distributions add their transforms' own parameters, mixtures and gates their weights.
 """
 
@@ -54,8 +55,9 @@ def _independent(d, batch_shape, how):
 
 @_wrapper(dist.MaskedDistribution)
 def _masked(d, batch_shape, how):
+    # A mask takes terms out of the model's density; a guide's density counts in full.
     parts = _inner(d.base_dist, batch_shape, how)
-    return Parts(parts.leaves, lambda values: parts.rebuild(values).mask(d._mask))
+    return Parts(parts.leaves, parts.rebuild)
 
 
 @_wrapper(dist.Delta)

@@ -16,13 +16,15 @@ from numpyro.infer.util import transform_fn
 
 from asvi.arguments import Arguments, check_arrays
 from asvi.compiling import Compiled
-from asvi.errors import ModelError
+from asvi.errors import ModelError, SiteError
 from asvi.families import Family, WholeFamily
 from asvi.families.moved import MovedNoise
 from asvi.families.noise import noise_shape, stand_in, standard
-from asvi.families.structured import AutoStructuredNormal
+from asvi.families.structured import AutoStructuredNormal, StructuredNormal
 from asvi.guide import AutoASVI, autoguide
+from asvi.improper import Improper, find_improper
 from asvi.input_check import InputCheck
+from asvi.masks import completed
 from asvi.objective import ELBO, score_part
 from asvi.program import Program
 from asvi.stacked import over_steps
@@ -58,6 +60,9 @@ class Problem:
         self.model, self.program = self.arguments.calling(
             model, lambda model: look(model, *args, **kwargs)
         )
+        self._given_model = self.model
+        if isinstance(family, WholeFamily) and not isinstance(family, StructuredNormal):
+            _refuse_given_steps(self.program)
         self.guide = autoguide(self.model, family=family)
         self._check = InputCheck(self.model)
         if isinstance(self.guide, AutoASVI):
@@ -70,6 +75,9 @@ class Problem:
         self._unchecked = False
         self.start_priors: dict[str, Any] = {}  # by address, at the centre of these data's prior
         self._set_up(check)
+        self.improper: dict[str, Improper] = {}  # latent numbers without a posterior, by site
+        if check:
+            self.complete()
         if check and isinstance(self.guide, AutoStructuredNormal):
             example = self._known(self.guide)
         else:
@@ -84,6 +92,11 @@ class Problem:
         self.may_have_scores = bool(getattr(self.guide, "jumps", ())) or any(
             site.is_discrete or not site.distribution.has_rsample for site in self.program.latent
         )
+
+    def complete(self) -> None:
+        """Let the model's density be that of a distribution at these arguments."""
+        self.improper = find_improper(self._given_model, self.program, *self.arguments)
+        self.model = completed(self._given_model, self.improper)
 
     def _set_up(self, check: bool) -> None:
         """Check the data and make the guide ready."""
@@ -126,6 +139,7 @@ class Problem:
         check_arrays(args, kwargs)
         other = copy(self)
         other.arguments, other.programs = Arguments(args, kwargs), {}
+        other.complete()
         return other
 
     # ------------------------------------------------------------------------------ parameters
@@ -326,3 +340,15 @@ class Problem:
     def compile_ahead(self, name: Any, make: Callable[[], Callable], *inputs: Any) -> None:
         """Begin to compile, beside what else goes on, for inputs of these shapes."""
         self.jit(name, make).begin(*inputs)
+
+
+def _refuse_given_steps(program: Program) -> None:
+    """NumPyro's guides take a site of a scan for latent although the model gives its values."""
+    for site in program.sites:
+        if site.kind == "fixed" and site.steps:
+            raise SiteError(
+                site.name,
+                "the model itself gives its values inside a `scan`, which families of the whole "
+                "model do not see",
+                f'numpyro.handlers.condition(model, {{"{site.name}": values}})',
+            )
