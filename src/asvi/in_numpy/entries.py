@@ -6,15 +6,37 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import scipy.special as special
+import scipy.special as scipy_special
+
+from asvi.in_numpy import special
 
 __all__ = ["OF_ENTRIES"]
 
 
 def _divide(eqn: Any) -> Callable:
-    if np.issubdtype(eqn.invars[0].aval.dtype, np.integer):
-        return lambda a, b: (a - np.fmod(a, b)) // b  # towards zero
-    return np.divide
+    if not np.issubdtype(eqn.invars[0].aval.dtype, np.integer):
+        return np.divide
+    return _unless_by_zero(eqn, lambda a, b: (a - np.fmod(a, b)) // b, lambda a: -1)  # towards zero
+
+
+def _remainder(eqn: Any) -> Callable:
+    if not np.issubdtype(eqn.invars[0].aval.dtype, np.integer):
+        return np.fmod
+    return _unless_by_zero(eqn, np.fmod, lambda a: a)
+
+
+def _unless_by_zero(eqn: Any, usual: Callable, by_zero: Callable) -> Callable:
+    """Whole numbers divided: there is no NaN to tell that it was by zero."""
+    if getattr(eqn.invars[1], "val", 0) != 0:
+        return usual
+
+    def apply(a: Any, b: Any) -> Any:
+        found = usual(a, b)
+        if np.all(b):
+            return found
+        return np.where(b == 0, np.asarray(by_zero(a)).astype(found.dtype), found)
+
+    return apply
 
 
 def _powers(eqn: Any) -> Callable:
@@ -28,15 +50,48 @@ def _powers(eqn: Any) -> Callable:
     return lambda x: np.power(x, y)
 
 
+def _power(eqn: Any) -> Callable:
+    """NumPy takes a power of 1/2 for the root, which is another number at -inf and at -0."""
+    dtype, exponent = eqn.outvars[0].aval.dtype, getattr(eqn.invars[1], "val", None)
+    if np.issubdtype(eqn.invars[1].aval.dtype, np.integer):
+        return lambda x, y: np.power(x, y, dtype=dtype)
+    if exponent is None and not hasattr(eqn.invars[0], "val"):
+        return lambda x, y: _root_or_power(x, y) if (y == 0.5).any() else np.power(x, y)
+    return np.power if exponent != 0.5 else _root_or_power
+
+
+def _root_or_power(x: Any, y: Any) -> Any:
+    root = np.sqrt(np.where(x == -np.inf, -x, x) + 0)
+    return root if np.ndim(y) == 0 else np.where(y == 0.5, root, np.power(x, y))
+
+
 def _select(eqn: Any) -> Callable:
     if eqn.invars[0].aval.dtype == bool:
         return lambda which, no, yes: np.where(which, yes, no)
-    return lambda which, *cases: np.choose(which, cases)
+    return lambda which, *cases: np.choose(which, cases, mode="clip")
 
 
 def _convert(eqn: Any) -> Callable:
-    dtype = np.dtype(eqn.params["new_dtype"])
+    dtype, before = np.dtype(eqn.params["new_dtype"]), eqn.invars[0].aval.dtype
+    if np.issubdtype(before, np.inexact) and np.issubdtype(dtype, np.integer):
+        return _to_whole(dtype, before)
     return lambda x: np.asarray(x).astype(dtype, copy=False)
+
+
+def _to_whole(dtype: np.dtype, before: np.dtype) -> Callable:
+    """Numbers that are too large or small become the last ones that there are, NaN becomes 0."""
+    least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
+    bottom, top = before.type(least), before.type(2.0 ** int(most).bit_length())
+
+    def apply(x: Any) -> Any:
+        inside = (x > bottom) & (x < top)
+        if inside.all():
+            return np.asarray(x).astype(dtype)
+        found = np.where(inside, x, 0).astype(dtype)
+        found = np.where(x <= bottom, dtype.type(least), found)
+        return np.where(x >= top, dtype.type(most), found)
+
+    return apply
 
 
 def _same_bits(eqn: Any) -> Callable:
@@ -57,7 +112,9 @@ def _polynomial(x: Any, *coefficients: Any) -> Any:
 def _round(eqn: Any) -> Callable:
     if int(eqn.params["rounding_method"]) == 1:  # to even
         return np.round
-    return lambda x: np.trunc(x + np.copysign(0.5, x))
+    # (With 1/2 itself, what is just below would be rounded up to it.)
+    half = np.nextafter(eqn.invars[0].aval.dtype.type(0.5), 0, dtype=eqn.invars[0].aval.dtype)
+    return lambda x: np.trunc(x + np.copysign(half, x))
 
 
 #: Functions of entries, as they are.
@@ -67,15 +124,15 @@ _PLAIN: dict[str, Callable] = {
     "atan2": np.arctan2, "atanh": np.arctanh, "cbrt": np.cbrt, "ceil": np.ceil,
     "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
     "copy": lambda x: x, "copy_p": lambda x: x, "cos": np.cos, "cosh": np.cosh,
-    "digamma": special.psi, "eq": np.equal, "erf": special.erf,
-    "erf_inv": special.erfinv, "erfc": special.erfc, "exp": np.exp, "exp2": np.exp2,
+    "digamma": special.digamma, "eq": np.equal, "erf": scipy_special.erf,
+    "erf_inv": scipy_special.erfinv, "erfc": scipy_special.erfc, "exp": np.exp, "exp2": np.exp2,
     "expm1": np.expm1, "floor": np.floor, "ge": np.greater_equal, "gt": np.greater,
-    "igamma": special.gammainc, "igammac": special.gammaincc, "is_finite": np.isfinite,
-    "le": np.less_equal, "lgamma": special.gammaln, "log": np.log, "log1p": np.log1p,
-    "logistic": special.expit, "lt": np.less, "max": np.maximum, "min": np.minimum,
+    "igamma": special.igamma, "igammac": special.igammac, "is_finite": np.isfinite,
+    "le": np.less_equal, "lgamma": special.lgamma, "log": np.log, "log1p": np.log1p,
+    "logistic": scipy_special.expit, "lt": np.less, "max": np.maximum, "min": np.minimum,
     "mul": np.multiply, "ne": np.not_equal, "neg": np.negative, "not": np.invert,
-    "or": np.bitwise_or, "polygamma": special.polygamma, "polynomial": _polynomial, "pow": np.power,
-    "regularized_incomplete_beta": special.betainc, "rem": np.fmod,
+    "or": np.bitwise_or, "polynomial": _polynomial,
+    "regularized_incomplete_beta": special.betainc,
     "rsqrt": lambda x: 1 / np.sqrt(x), "sign": np.sign, "sin": np.sin,
     "sinh": np.sinh, "sqrt": np.sqrt, "square": np.square, "stop_gradient": lambda x: x,
     "sub": np.subtract, "tan": np.tan, "tanh": np.tanh, "xor": np.bitwise_xor,
@@ -87,6 +144,9 @@ OF_ENTRIES: dict[str, Callable[[Any], Callable]] = {
     "convert_element_type": _convert,
     "div": _divide,
     "integer_pow": _powers,
+    "polygamma": special.polygamma,
+    "pow": _power,
+    "rem": _remainder,
     "round": _round,
     "select_n": _select,
 }

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from jax.lax import GatherScatterMode
 
 __all__ = ["gather", "scatter", "scatter_add"]
 
@@ -18,7 +19,7 @@ __all__ = ["gather", "scatter", "scatter_add"]
 def gather(eqn: Any, blank: Any = None) -> Callable:
     """Windows read from an array; ``blank`` is in place of those that are not inside."""
     p, (full, places) = eqn.params, [v.aval.shape for v in eqn.invars]
-    numbers = p["dimension_numbers"]
+    numbers, dtype = p["dimension_numbers"], eqn.outvars[0].aval.dtype
     windows = _Windows(
         full,
         places,
@@ -28,8 +29,11 @@ def gather(eqn: Any, blank: Any = None) -> Callable:
         dict(zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims)),
         numbers.start_index_map,
         p["slice_sizes"],
+        eqn.invars[1].aval.dtype,
     )
-    filled, blank = _drops(p["mode"]), p["fill_value"] if blank is None else blank
+    filled = _mode(eqn) == "FILL_OR_DROP"
+    blank = p["fill_value"] if blank is None else blank
+    empty = np.asarray(_blank(dtype) if blank is None else blank).astype(dtype)
 
     def apply(x: Any, indices: Any) -> Any:
         x, indices = windows.lengthened(x), np.broadcast_to(indices, places)
@@ -42,9 +46,7 @@ def gather(eqn: Any, blank: Any = None) -> Callable:
             found = x[where]
         if not filled or inside.all():
             return found
-        floating = np.issubdtype(x.dtype, np.inexact)
-        empty = blank if blank is not None else np.nan if floating else np.iinfo(x.dtype).min
-        return np.where(inside, found, np.asarray(empty, x.dtype))
+        return np.where(inside, found, empty)
 
     return apply
 
@@ -56,6 +58,9 @@ def scatter_add(eqn: Any) -> Callable:
 
 def scatter(eqn: Any) -> Callable:
     """Windows written over those of an array."""
+    update = eqn.params["update_jaxpr"]
+    if update is not None and (update.eqns or update.outvars[0] is not update.invars[1]):
+        raise NotImplementedError("NumPy does not run 'scatter' of a function")
     return _scatter(eqn, adding=False)
 
 
@@ -73,8 +78,9 @@ def _scatter(eqn: Any, adding: bool) -> Callable:
         dict(zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims)),
         numbers.scatter_dims_to_operand_dims,
         [1 if a in hidden else next(lengths) for a in range(len(full))],
+        eqn.invars[1].aval.dtype,
     )
-    dropped = _drops(p["mode"])
+    dropped = _mode(eqn) != "CLIP"
 
     def apply(x: Any, indices: Any, new: Any) -> Any:
         x, new, indices = np.asarray(x), np.asarray(new), np.broadcast_to(indices, places)
@@ -93,12 +99,13 @@ def _scatter(eqn: Any, adding: bool) -> Callable:
             elif len(where):
                 order = np.argsort(where, kind="stable")
                 groups, begins = np.unique(where[order], return_index=True)
-                sums = np.add.reduceat(new[..., order], begins, axis=-1)
+                sums = np.add.reduceat(new[..., order], begins, axis=-1, dtype=new.dtype)
                 np.moveaxis(found, windows.axis, -1)[..., groups] += sums
             return found
         where, inside = windows(indices, shape)
         if dropped and not inside.all():
-            new = np.where(inside, new, np.zeros((), new.dtype) if adding else found[where])
+            kept = np.broadcast_to(inside, wide)
+            where, new = tuple(np.broadcast_to(at, wide)[kept] for at in where), new[kept]
         if adding:
             np.add.at(found, where, new)
         else:
@@ -108,9 +115,25 @@ def _scatter(eqn: Any, adding: bool) -> Callable:
     return apply
 
 
-def _drops(mode: Any) -> bool:
-    """Whether windows that are not inside are filled, or dropped, rather than moved inside."""
-    return "FILL_OR_DROP" in str(mode)
+def _mode(eqn: Any) -> str:
+    """What becomes of windows that are not inside.
+
+    Those read are moved inside, or blank (FILL_OR_DROP); those written are moved inside (CLIP), or
+    dropped, though it was promised that there are none.
+    """
+    mode = GatherScatterMode.from_any(eqn.params["mode"]).name
+    if mode not in ("CLIP", "FILL_OR_DROP", "PROMISE_IN_BOUNDS"):
+        raise NotImplementedError(f"NumPy does not run {eqn.primitive.name!r} of mode {mode}")
+    return mode
+
+
+def _blank(dtype: Any) -> Any:
+    """What JAX reads where there is nothing."""
+    if np.issubdtype(dtype, np.inexact):
+        return np.nan
+    if dtype == bool:
+        return True
+    return np.iinfo(dtype).min if np.issubdtype(dtype, np.signedinteger) else np.iinfo(dtype).max
 
 
 class _Windows:
@@ -123,9 +146,13 @@ class _Windows:
     :param batching: axes of the array that go along with an axis of the indices.
     :param moved: axis of the array that each number of an index moves a window along.
     :param sizes: lengths of a window along the array's axes.
+    :param dtype: of the indices. (What the compiler makes of an axis longer than these can count
+        is no number to be had again.)
     """
 
-    def __init__(self, full, places, rank, window_axes, collapsed, batching, moved, sizes):
+    def __init__(self, full, places, rank, window_axes, collapsed, batching, moved, sizes, dtype):
+        if any(full[a] - 1 > np.iinfo(dtype).max for a in moved):
+            raise NotImplementedError(f"NumPy does not index so many entries by {dtype}")
         self.full, self.sizes, self.moved, self.rank = full, sizes, moved, rank
         self.batching, self.batch = batching, [a for a in range(rank) if a not in window_axes]
         shown = [a for a in range(len(full)) if a not in collapsed and a not in batching]
@@ -152,7 +179,7 @@ class _Windows:
     def listed(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Places along the one axis, (places,), and which are inside."""
         begin, last = indices[:, 0], self.full[self.axis] - 1
-        return np.clip(begin, 0, last), (begin >= 0) & (begin <= last)
+        return _within(begin, last), (begin >= 0) & (begin <= last)
 
     def __call__(self, indices: np.ndarray, shape: Any) -> tuple[tuple[Any, ...], np.ndarray]:
         where: list[Any] = [0] * len(self.full)
@@ -165,5 +192,9 @@ class _Windows:
         for k, axis in enumerate(self.moved):
             begin, last = indices[..., k].reshape(self.shape), self.full[axis] - self.sizes[axis]
             inside = inside & (begin >= 0) & (begin <= last)
-            where[axis] = where[axis] + np.clip(begin, 0, last)
+            where[axis] = where[axis] + _within(begin, last)
         return tuple(where), inside
+
+
+def _within(begin: np.ndarray, last: int) -> np.ndarray:
+    return np.minimum(np.maximum(begin, 0), last).astype(np.intp, copy=False)

@@ -29,12 +29,17 @@ def _moved_axes(rank: int, kept: Any, places: Any) -> Callable:
 
 
 def _broadcast(eqn: Any) -> Callable:
+    shape = eqn.params["shape"]
+    if 0 in shape:  # no axis of length 1 stands for one of none
+        return lambda x, *_sizes: np.zeros(shape, x.dtype)
     kept = range(len(shape_in(eqn)))
-    return _moved_axes(len(eqn.params["shape"]), kept, eqn.params["broadcast_dimensions"])
+    return _moved_axes(len(shape), kept, eqn.params["broadcast_dimensions"])
 
 
 def _reshape(eqn: Any) -> Callable:
     before, after = shape_in(eqn), shape_out(eqn)
+    if 0 in before:
+        return lambda x, *_sizes: np.zeros(after, x.dtype)
     kept = [a for a, length in enumerate(before) if length != 1]
     if [before[a] for a in kept] != [length for length in after if length != 1]:
         return lambda x, *_sizes: lengthened(x, before).reshape(after)
@@ -116,6 +121,7 @@ def _iota(eqn: Any) -> Callable:
     shape, axis = eqn.params["shape"], eqn.params["dimension"]
     found = np.arange(shape[axis], dtype=eqn.params["dtype"])
     found = found.reshape([-1 if a == axis else 1 for a in range(len(shape))])
+    found = np.broadcast_to(found, shape) if 0 in shape else found
     return lambda *_sizes: found
 
 
@@ -144,22 +150,31 @@ def _split(eqn: Any) -> Callable:
 
 def _dynamic_slice(eqn: Any) -> Callable:
     full, sizes = shape_in(eqn), eqn.params["slice_sizes"]
+    within = _moved_inside(eqn.invars[1:], full, sizes)
+    return lambda x, *starts: lengthened(x, full)[within(starts)]
 
-    def apply(x: Any, *starts: Any) -> Any:
-        begins = [int(np.clip(s, 0, n - k)) for s, n, k in zip(starts, full, sizes)]
-        return lengthened(x, full)[tuple(slice(b, b + k) for b, k in zip(begins, sizes))]
+
+def _dynamic_update_slice(eqn: Any) -> Callable:
+    full = shape_in(eqn)
+    within = _moved_inside(eqn.invars[2:], full, shape_in(eqn, 1))
+
+    def apply(x: Any, new: Any, *starts: Any) -> Any:
+        found = np.array(lengthened(x, full))
+        found[within(starts)] = new
+        return found
 
     return apply
 
 
-def _dynamic_update_slice(eqn: Any) -> Callable:
-    full, sizes = shape_in(eqn), shape_in(eqn, 1)
+def _moved_inside(starts: Any, full: Shape, sizes: Shape) -> Callable:
+    """Where a window is that begins at these places, or at the nearest where it is inside."""
+    last = [n - k for n, k in zip(full, sizes)]
+    if any(most > np.iinfo(v.aval.dtype).max for most, v in zip(last, starts)):
+        raise NotImplementedError("NumPy does not slice so many entries by a narrow index")
 
-    def apply(x: Any, new: Any, *starts: Any) -> Any:
-        begins = [int(np.clip(s, 0, n - k)) for s, n, k in zip(starts, full, sizes)]
-        found = np.array(lengthened(x, full))
-        found[tuple(slice(b, b + k) for b, k in zip(begins, sizes))] = new
-        return found
+    def apply(starts: Any) -> tuple[slice, ...]:
+        begins = [min(max(int(s), 0), most) for s, most in zip(starts, last)]
+        return tuple(slice(b, b + k) for b, k in zip(begins, sizes))
 
     return apply
 

@@ -8,6 +8,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from scipy.linalg import blas
 
 from asvi.in_numpy.shapes import Shape, lengthened, shape_in
 
@@ -15,7 +16,16 @@ __all__ = ["OF_AXES"]
 
 
 def _reduce(ufunc: Any, eqn: Any) -> Callable:
-    full, axes = shape_in(eqn), tuple(eqn.params["axes"])
+    full, axes, dtype = shape_in(eqn), tuple(eqn.params["axes"]), eqn.invars[0].aval.dtype
+    if 0 in full:
+        nothing = _nothing(ufunc, dtype)
+        return lambda x: ufunc.reduce(
+            lengthened(x, full), axis=axes, dtype=dtype, initial=nothing
+        )
+    if ufunc not in (np.add, np.multiply):  # one is as good as many
+        return lambda x: ufunc.reduce(x, axis=axes, dtype=x.dtype)
+    if not np.issubdtype(dtype, np.inexact):  # these may wrap around
+        return lambda x: ufunc.reduce(lengthened(x, full, axes), axis=axes, dtype=x.dtype)
 
     counts: dict[Shape, int] = {}
 
@@ -24,11 +34,22 @@ def _reduce(ufunc: Any, eqn: Any) -> Callable:
         if times is None:
             times = counts[x.shape] = prod(full[a] for a in axes if x.shape[a] == 1)
         found = ufunc.reduce(x, axis=axes, dtype=x.dtype)
-        if times == 1 or ufunc not in (np.add, np.multiply):
+        if times == 1:
             return found
         return found * x.dtype.type(times) if ufunc is np.add else found**times
 
     return apply
+
+
+def _nothing(ufunc: Any, dtype: Any) -> Any:
+    """What is found where there is nothing."""
+    if ufunc not in (np.maximum, np.minimum):
+        return ufunc.identity
+    if dtype == bool:
+        return ufunc is np.minimum
+    ends = (-np.inf, np.inf) if np.issubdtype(dtype, np.inexact) else np.iinfo(dtype)
+    least, most = ends if isinstance(ends, tuple) else (ends.min, ends.max)
+    return dtype.type(least if ufunc is np.maximum else most)
 
 
 def _cumulate(ufunc: Any, eqn: Any) -> Callable:
@@ -51,6 +72,9 @@ def _argument(find: Callable, eqn: Any) -> Callable:
 def _dot(eqn: Any) -> Callable:
     (lc, rc), (lb, rb) = eqn.params["dimension_numbers"]
     left, right = shape_in(eqn), shape_in(eqn, 1)
+    types = {v.aval.dtype for v in (*eqn.invars, *eqn.outvars)}
+    if len(types) > 1:
+        raise NotImplementedError("NumPy does not run 'dot_general' of several types")
     lf = [a for a in range(len(left)) if a not in (*lc, *lb)]
     rf = [a for a in range(len(right)) if a not in (*rc, *rb)]
     inner = prod(left[a] for a in lc)
@@ -63,7 +87,7 @@ def _dot(eqn: Any) -> Callable:
         x = x.reshape(*x.shape[: len(lb)], prod(free), inner)
         y = y.reshape(*y.shape[: len(rb)], inner, prod(others))
         found = np.matmul(x, y)
-        return found.reshape(*found.shape[: len(lb)], *free, *others)
+        return found.reshape((*found.shape[: len(lb)], *free, *others))
 
     return apply
 
@@ -90,20 +114,23 @@ def _cholesky(eqn: Any) -> Callable:
 
 
 def _triangular_solve(eqn: Any) -> Callable:
+    """By the function that JAX calls, too: what a 0 or NaN does depends on the order of steps."""
     p, full, other = eqn.params, shape_in(eqn), shape_in(eqn, 1)
+    solve = blas.dtrsm if eqn.outvars[0].aval.dtype == np.float64 else blas.strsm
+    about = {
+        "side": int(not p["left_side"]),
+        "lower": int(p["lower"]),
+        "trans_a": int(p["transpose_a"]),
+        "diag": int(p["unit_diagonal"]),
+    }
 
     def apply(a: Any, b: Any) -> Any:
         a, b = lengthened(a, full), lengthened(b, other)
-        a = np.tril(a) if p["lower"] else np.triu(a)
-        if p["unit_diagonal"]:
-            a = a + np.eye(a.shape[-1], dtype=a.dtype) * (1 - a)
-        if p["transpose_a"]:
-            a = np.swapaxes(a, -1, -2)
-        swap = (lambda x: x) if p["left_side"] else (lambda x: np.swapaxes(x, -1, -2))
-        try:
-            return swap(np.linalg.solve(swap(a), swap(b)))
-        except np.linalg.LinAlgError:
-            return np.full_like(b, np.nan)
+        found = np.empty(other, b.dtype)
+        if found.size:
+            for k in np.ndindex(other[:-2]):
+                found[k] = solve(1.0, a[k], b[k], **about)
+        return found
 
     return apply
 
@@ -118,10 +145,10 @@ OF_AXES: dict[str, Callable[[Any], Callable]] = {
     "cumprod": partial(_cumulate, np.multiply),
     "cumsum": partial(_cumulate, np.add),
     "dot_general": _dot,
-    "reduce_and": partial(_reduce, np.logical_and),
+    "reduce_and": partial(_reduce, np.bitwise_and),
     "reduce_max": partial(_reduce, np.maximum),
     "reduce_min": partial(_reduce, np.minimum),
-    "reduce_or": partial(_reduce, np.logical_or),
+    "reduce_or": partial(_reduce, np.bitwise_or),
     "reduce_prod": partial(_reduce, np.multiply),
     "reduce_sum": partial(_reduce, np.add),
     "triangular_solve": _triangular_solve,

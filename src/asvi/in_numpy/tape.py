@@ -35,6 +35,13 @@ SHORT = 16  # steps of a loop that is written out, where its rows are known
 #: What makes the function of an operation.
 MAKERS = {**OF_ENTRIES, **OF_PLACES, **OF_AXES}
 
+#: Types of numbers. (The compiler may keep more of half a number than there is room for.)
+_TYPES = {
+    np.dtype(name)
+    for name in ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+                 "float32", "float64")
+}  # fmt: skip
+
 #: Operations that are no more than the program inside them, and the name of that.
 _INLINED = {
     "jit": "jaxpr",
@@ -213,6 +220,9 @@ class Tape:
         name = eqn.primitive.name
         if name not in MAKERS and name != "scan":
             raise NotImplementedError(f"NumPy does not run {name!r}")
+        for v in (*eqn.invars, *eqn.outvars):
+            if v.aval.dtype not in _TYPES:
+                raise NotImplementedError(f"NumPy does not run {name!r} of {v.aval.dtype}")
         do = _Loop(eqn) if name == "scan" else MAKERS[name](eqn)
         if self._known.issuperset(sources):
             found = do(*[self._places[k] for k in sources])
