@@ -233,7 +233,7 @@ def test_curves_and_skew_hold_what_no_gaussian_over_the_noise_can():
     flat = {
         k: 0.0 * v if k.endswith(("/skew", "/bend_gates")) else v for k, v in result.params.items()
     }
-    terms = jax.vmap(lambda k: sum(result.problem.terms_at(flat, k, []).values()))
+    terms = jax.vmap(lambda k: sum(result.problem.terms_at(flat, k).values()))
     assert terms(jax.random.split(jax.random.key(0), 500)).mean() < result.elbo - 0.5
 
 
@@ -567,9 +567,7 @@ def test_a_gain_is_measured_again_while_it_may_be_nothing(monkeypatch, spread, g
         return np.concatenate([gain + noise, 0.0 * noise])
 
     monkeypatch.setattr(stopping, "evaluate", evaluate)
-    found, error = stopping.gain_over(
-        jnp.zeros(3), jnp.ones(3), None, [], jax.random.key(0), Plan()
-    )
+    found, error = stopping.gain_over(jnp.zeros(3), jnp.ones(3), None, jax.random.key(0), Plan())
     assert len(made) == looks
     assert found == pytest.approx(gain, abs=1e-9)
     assert error == pytest.approx(spread / np.sqrt(512 * looks), rel=0.1, abs=1e-12)

@@ -22,6 +22,7 @@ from asvi.fitting.problem import Problem
 from asvi.fitting.recording import Recorded
 from asvi.in_numpy import Tape
 from asvi.posterior import Posterior
+from asvi.traced import remade
 
 #: Models in one run; ``python -m benchmarks.model_laws`` has thousands.
 COUNT = int(os.environ.get("ASVI_LAWS", "260"))
@@ -36,7 +37,7 @@ def run_by_numpy():
     def numpy_or_compiler(traced, once, pool, urgent):
         jaxpr = traced.jaxpr
         invars = [*jaxpr.constvars, *jaxpr.invars]
-        whole = jaxpr.replace(constvars=[], invars=invars, debug_info=None)
+        whole = remade(jaxpr, constvars=[], invars=invars)
         try:
             tape = Tape(ClosedJaxpr(whole, []))
         except (NotImplementedError, TypeError):

@@ -15,7 +15,7 @@ from jax.interpreters import partial_eval
 
 from asvi.compiling import Compiled
 from asvi.in_numpy import Tape
-from asvi.traced import evaluate, without_unused
+from asvi.traced import evaluate, remade, without_unused
 
 __all__ = ["folded"]
 
@@ -48,11 +48,9 @@ def folded(jaxpr: Any, consts: list[Any]) -> tuple[Any, list[Any]]:
     wanted = list(dict.fromkeys(asked))
     if not first:
         return without_unused(jaxpr, consts)
-    beforehand = jaxpr.replace(
-        constvars=[], invars=jaxpr.constvars, outvars=wanted, eqns=first, debug_info=None
-    )
+    beforehand = remade(jaxpr, constvars=[], invars=jaxpr.constvars, outvars=wanted, eqns=first)
     values = _computed(beforehand, consts)
-    left = jaxpr.replace(constvars=wanted, eqns=rest)
+    left = remade(jaxpr, constvars=wanted, eqns=rest)
     return without_unused(left, values)
 
 

@@ -31,7 +31,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 from jax.interpreters import partial_eval
 
-__all__ = ["Traced", "digest_of", "evaluate", "key_of", "without_unused"]
+__all__ = ["Traced", "digest_of", "evaluate", "key_of", "remade", "without_unused"]
 
 #: Calls that are no more than the program inside them, and the name of that.
 CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr"}
@@ -86,14 +86,18 @@ def evaluate(jaxpr: Any, consts: Any, inputs: Any) -> list[Any]:
 def without_unused(jaxpr: Any, consts: list[Any]) -> tuple[Any, list[Any]]:
     """What no output asks for is left out; the inputs stay as they are."""
     count = len(jaxpr.constvars)
-    whole = jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars], debug_info=None)
+    whole = remade(jaxpr, constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars])
     wanted = [True] * len(jaxpr.outvars)
     keep = [False] * count + [True] * len(jaxpr.invars)
     left, used = partial_eval.dce_jaxpr(whole, wanted, instantiate=keep)
     kept = [c for c, is_used in zip(consts, used[:count], strict=True) if is_used]
-    return left.replace(
-        constvars=left.invars[: len(kept)], invars=left.invars[len(kept) :], debug_info=None
-    ), kept
+    at = len(kept)
+    return remade(left, constvars=left.invars[:at], invars=left.invars[at:]), kept
+
+
+def remade(jaxpr: Any, **parts: Any) -> Any:
+    """A program with other inputs, outputs or operations; what its inputs were called is lost."""
+    return jaxpr.replace(debug_info=jaxpr.debug_info.with_unknown_names(), **parts)
 
 
 def _has_inner_constants(jaxpr: Any) -> bool:

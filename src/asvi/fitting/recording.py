@@ -22,7 +22,7 @@ from asvi.fitting.noise_space import NoiseSpace
 from asvi.folding import folded
 from asvi.in_numpy import Tape
 from asvi.input_check import judge
-from asvi.traced import Traced, key_of
+from asvi.traced import Traced, key_of, remade
 from asvi.widened import wide, widened
 
 __all__ = ["TOLD", "Recorded"]
@@ -38,7 +38,7 @@ class RecordedProgram:
         # Derivatives are those of the density: the rest would be traced for nothing.
         wanted = [k == 0 for k in range(outputs)]
         alone, _ = partial_eval.dce_jaxpr(closed.jaxpr, wanted, instantiate=True)
-        self.alone = ClosedJaxpr(alone.replace(debug_info=None), [])
+        self.alone = ClosedJaxpr(remade(alone), [])
         self._run, self._density = jaxpr_as_fun(closed), jaxpr_as_fun(self.alone)
         self.made: dict[Any, Any] = {}
 
@@ -95,7 +95,7 @@ class Recorded:
         # Constants are inputs: one program serves all data.
         at = len(jaxpr.invars) - len(jax.tree.leaves(params))
         invars = [*jaxpr.invars[:at], *jaxpr.constvars, *jaxpr.invars[at:]]
-        jaxpr = jaxpr.replace(constvars=[], invars=invars, debug_info=None)
+        jaxpr = remade(jaxpr, constvars=[], invars=invars)
         double = double and not jax.config.read("jax_enable_x64")
         self.consts = [wide(c) if double else np.asarray(c) for c in consts]
 

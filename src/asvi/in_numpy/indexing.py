@@ -131,7 +131,7 @@ def _blank(dtype: Any) -> Any:
     """What JAX reads where there is nothing."""
     if np.issubdtype(dtype, np.inexact):
         return np.nan
-    if dtype == bool:
+    if np.issubdtype(dtype, np.bool_):
         return True
     return np.iinfo(dtype).min if np.issubdtype(dtype, np.signedinteger) else np.iinfo(dtype).max
 

@@ -40,6 +40,9 @@ def _reshape(eqn: Any) -> Callable:
     before, after = shape_in(eqn), shape_out(eqn)
     if 0 in before:
         return lambda x, *_sizes: np.zeros(after, x.dtype)
+    order = eqn.params["dimensions"]
+    if order is not None:  # transposed first
+        return lambda x, *_sizes: np.transpose(lengthened(x, before), order).reshape(after)
     kept = [a for a, length in enumerate(before) if length != 1]
     if [before[a] for a in kept] != [length for length in after if length != 1]:
         return lambda x, *_sizes: lengthened(x, before).reshape(after)

@@ -19,9 +19,7 @@ def _reduce(ufunc: Any, eqn: Any) -> Callable:
     full, axes, dtype = shape_in(eqn), tuple(eqn.params["axes"]), eqn.invars[0].aval.dtype
     if 0 in full:
         nothing = _nothing(ufunc, dtype)
-        return lambda x: ufunc.reduce(
-            lengthened(x, full), axis=axes, dtype=dtype, initial=nothing
-        )
+        return lambda x: ufunc.reduce(lengthened(x, full), axis=axes, dtype=dtype, initial=nothing)
     if ufunc not in (np.add, np.multiply):  # one is as good as many
         return lambda x: ufunc.reduce(x, axis=axes, dtype=x.dtype)
     if not np.issubdtype(dtype, np.inexact):  # these may wrap around
@@ -45,7 +43,7 @@ def _nothing(ufunc: Any, dtype: Any) -> Any:
     """What is found where there is nothing."""
     if ufunc not in (np.maximum, np.minimum):
         return ufunc.identity
-    if dtype == bool:
+    if np.issubdtype(dtype, np.bool_):
         return ufunc is np.minimum
     ends = (-np.inf, np.inf) if np.issubdtype(dtype, np.inexact) else np.iinfo(dtype)
     least, most = ends if isinstance(ends, tuple) else (ends.min, ends.max)
@@ -58,8 +56,8 @@ def _cumulate(ufunc: Any, eqn: Any) -> Callable:
     def apply(x: Any) -> Any:
         x = lengthened(x, full, [axis])
         if reverse:
-            return np.flip(ufunc.accumulate(np.flip(x, axis), axis=axis), axis)
-        return ufunc.accumulate(x, axis=axis)
+            return np.flip(ufunc.accumulate(np.flip(x, axis), axis=axis, dtype=x.dtype), axis)
+        return ufunc.accumulate(x, axis=axis, dtype=x.dtype)
 
     return apply
 

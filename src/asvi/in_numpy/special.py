@@ -37,7 +37,7 @@ def polygamma(eqn: Any) -> Callable:
     order = getattr(eqn.invars[0], "val", None)
     if order is None:
         return _polygamma
-    return trigamma if order == 1 else partial(_polygamma_of, np.asarray(order))
+    return (lambda _, x: trigamma(x)) if order == 1 else partial(_polygamma_of, np.asarray(order))
 
 
 def _polygamma_of(order: Any, _: Any, x: Any) -> Any:
