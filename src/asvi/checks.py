@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dists
-from numpyro.distributions import Distribution, ImproperUniform, MaskedDistribution, constraints
+from numpyro.distributions import Distribution, MaskedDistribution, constraints
 
 from asvi.domains import (
     OPEN_AT_ZERO,
@@ -23,7 +23,6 @@ from asvi.domains import (
     is_judged,
     is_known,
     repair,
-    words,
 )
 from asvi.errors import SiteError
 from asvi.stacked import Evaluated, Stacked, over_steps
@@ -69,8 +68,6 @@ def check_distribution(
     Write instead:
         dist.Normal(..., scale=jnp.exp(log_scale))
     """
-    if isinstance(dist, ImproperUniform):
-        raise _improper(site, dist)
     if isinstance(dist, Stacked):
         check_distribution(
             site, dist.step_dist, steps + 1, edge_is_fine=edge_is_fine, only_finite=only_finite
@@ -162,23 +159,6 @@ def _check_bounds(site: str, dist: Distribution, arguments: dict[str, Any]) -> N
             "between them",
             _call(dist, "low", f"{first[1]}, high={first[0]}"),
         )
-
-
-def _improper(site: str, dist: ImproperUniform) -> SiteError:
-    prior = {
-        "positive": "dist.HalfNormal(10.0)",
-        "nonnegative": "dist.HalfNormal(10.0)",
-        "unit interval": "dist.Beta(1.0, 1.0)",
-        "simplex": f"dist.Dirichlet(jnp.ones({dist.event_shape[-1:] or (2,)}))",
-    }.get(words(dist.support), "dist.Normal(0.0, 10.0)")
-    if dist.event_shape and "Dirichlet" not in prior:
-        prior += f".expand({list(dist.event_shape)}).to_event({dist.event_dim})"
-    return SiteError(
-        site,
-        "its prior is improper (ImproperUniform), so there is nothing to update",
-        f'numpyro.sample("{site}", {prior})',
-        advice="Give it a proper prior, as wide as you like.",
-    )
 
 
 # ------------------------------------------------------------------------------------------ data

@@ -23,12 +23,13 @@ from numpyro.util import not_jax_tracer
 
 from asvi.arguments import arrays_in
 from asvi.bodies import alone
-from asvi.errors import warn_user
+from asvi.errors import SiteError, warn_user
+from asvi.flat import is_flat
 from asvi.masks import complete, counted, is_masked
-from asvi.program import Program, survey
+from asvi.program import Program, Site, survey
 from asvi.traces import log_densities, trace_of
 
-__all__ = ["Improper", "find_improper", "has_masked_latents", "told_of"]
+__all__ = ["Improper", "find_improper", "has_masked_latents", "no_posterior", "told_of"]
 
 DRAWS = 4  # of the prior: at one of them a term may be flat by chance
 
@@ -64,7 +65,28 @@ class Improper:
 
 def has_masked_latents(program: Program) -> bool:
     """Whether a latent site's prior may be masked out."""
-    return any(is_masked(site.distribution) for site in program.latent)
+    return any(_is_masked(site) for site in program.latent)
+
+
+def _is_masked(site: Site) -> bool:
+    return is_masked(site.distribution) and not is_flat(site.distribution)
+
+
+def _refuse_uninformed(program: Program) -> None:
+    """Raise where a flat prior meets no datum: there is no posterior to be fitted."""
+    flat = [site.name for site in program.latent if is_flat(site.distribution)]
+    for name in flat:
+        if name not in _reached(program):
+            raise no_posterior(name)
+
+
+def no_posterior(name: str) -> SiteError:
+    """The error for a flat prior that the data leave flat."""
+    return SiteError(
+        name,
+        "its prior is flat (ImproperUniform), and the data do not make its posterior proper",
+        f'numpyro.sample("{name}", dist.Normal(0.0, 10.0))   # a proper prior, as wide as you like',
+    )
 
 
 def told_of(improper: dict[str, Improper]) -> tuple[str, ...]:
@@ -84,6 +106,7 @@ def find_improper(
     model: Callable, program: Program, args: tuple, kwargs: dict[str, Any]
 ) -> dict[str, Improper]:
     """By site name; nothing where it cannot be known, as among tracers."""
+    _refuse_uninformed(program)
     if not has_masked_latents(program):
         return {}
     if not all(not_jax_tracer(x) for _, x in arrays_in(args, kwargs)):
@@ -94,7 +117,9 @@ def find_improper(
     wanted = {
         name: where
         for name, site in look.sites.items()
-        if not _is_bounded(site.support) and (where := masked[name] & ~informed[name]).any()
+        if _is_masked(site)
+        and not _is_bounded(site.support)
+        and (where := masked[name] & ~informed[name]).any()
     }
     put = look.completed(wanted)
     result = {}

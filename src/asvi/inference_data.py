@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from rich.table import Table
 
+from asvi.flat import is_flat
 from asvi.posterior import Posterior, over_draws
 from asvi.program import Site
 from asvi.traces import trace_of
@@ -59,9 +60,10 @@ def to_arviz(posterior: Posterior, run: Any, draws: int, key: jax.Array | None) 
     program = problem.program
     found, log_q = posterior._draw(keys[0], (draws,))
     joint = posterior.model_log_prob(found)
+    flat = any(is_flat(site.distribution) for site in program.latent)  # no prior to draw from
     groups = {
         "posterior": _one_chain({n: x for n, x in found.items() if n not in posterior.parts}),
-        "prior": _one_chain(prior_draws(posterior, keys[1], draws)),
+        "prior": {} if flat else _one_chain(prior_draws(posterior, keys[1], draws)),
         "posterior_predictive": _one_chain(posterior.predictive(keys[2], draws=draws)),
         "log_likelihood": _one_chain(posterior.log_likelihood(found)),
         "sample_stats": _one_chain({"lp": joint, "log_q": log_q, "log_weight": joint - log_q}),

@@ -11,6 +11,8 @@ it. Here
 - an angle that ``CircularReparam`` unwraps onto the whole line, where nothing tells one turn from
   the next and it has no posterior, is an angle. The factor that counts its prior counts it; the
   site itself has the prior's distribution, masked out.
+- an ``ImproperUniform`` is a distribution to draw from whose density is left out
+  (:mod:`asvi.flat`).
 
 >>> import jax, numpyro, numpyro.distributions as dist
 >>> from numpyro import handlers
@@ -31,15 +33,11 @@ from types import FrameType
 from typing import Any
 
 import jax.numpy as jnp
-from numpyro.distributions import (
-    ExpandedDistribution,
-    ImproperUniform,
-    Independent,
-    MaskedDistribution,
-)
 from numpyro.handlers import block
 from numpyro.infer.reparam import CircularReparam
 from numpyro.primitives import Messenger
+
+from asvi.flat import flat_prior, is_improper
 
 __all__ = ["Ordinary", "hidden_site_asking", "is_fixed", "make_ordinary"]
 
@@ -63,9 +61,12 @@ def make_ordinary(msg: dict[str, Any]) -> None:
         return
     msg["_ordinary"] = True
     kwargs, observed = msg["kwargs"], msg["is_observed"]
-    angle = _unwrapped_now() if _is_improper(msg["fn"]) else None
-    if angle is not None:
-        msg["fn"] = angle.expand(msg["fn"].batch_shape).mask(False)
+    if not observed and is_improper(msg["fn"]):
+        angle = _unwrapped_now()
+        if angle is None:
+            msg["fn"] = flat_prior(msg["fn"])
+        else:
+            msg["fn"] = angle.expand(msg["fn"].batch_shape).mask(False)
     shape = tuple(kwargs.get("sample_shape") or ())
     # Data of another shape stay as they are: NumPyro counts as many terms as there are data.
     if shape and (not observed or jnp.shape(msg["value"]) == shape + msg["fn"].shape()):
@@ -85,12 +86,6 @@ def hidden_site_asking() -> str | None:
             msg = frame.f_locals["msg"]
             return msg["name"] if msg["type"] == "sample" else None
     return None
-
-
-def _is_improper(dist: Any) -> bool:
-    while isinstance(dist, ExpandedDistribution | Independent | MaskedDistribution):
-        dist = dist.base_dist
-    return isinstance(dist, ImproperUniform)
 
 
 def _unwrapped_now() -> Any:

@@ -23,6 +23,7 @@ from asvi.families.parameters import (
     expand_leaf,
 )
 from asvi.families.transforms import decompose_transforms
+from asvi.flat import FlatPrior
 
 _GATE = constraints.unit_interval
 
@@ -53,7 +54,7 @@ def _independent(d, batch_shape, how):
     return Parts(parts.leaves, lambda values: parts.rebuild(values).to_event(ndims))
 
 
-@_wrapper(dist.MaskedDistribution)
+@_wrapper(dist.MaskedDistribution, FlatPrior)
 def _masked(d, batch_shape, how):
     # A mask takes terms out of the model's density; a guide's density counts in full.
     parts = _inner(d.base_dist, batch_shape, how)

@@ -13,15 +13,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import numpy as np
+import scipy.linalg
 
 from asvi.errors import FamilyError
 from asvi.families.cells import LARGEST_DENSE
+from asvi.families.numbers import split_numbers
 from asvi.families.structured import StructuredNormal
 from asvi.fitting.arrow import Arrow
 from asvi.fitting.curvature import Curvature, curvature, draws_of, precision
@@ -42,6 +44,8 @@ from asvi.fitting.problem import Problem
 from asvi.fitting.recheck import DRAWS, Recheck
 from asvi.fitting.run import Run
 from asvi.fitting.wiring import factor
+from asvi.flat import is_flat
+from asvi.improper import no_posterior
 
 __all__ = ["Found", "find_structured", "fit_structured", "structured_run"]
 
@@ -55,6 +59,8 @@ NUMBERS = 8_000_000  # of all draws that are judged at once: large models have f
 ROUGH = 0.05  # nats: error of the ELBO of what is no posterior anyway
 LEAST = 0.1  # share of draws that must count
 QUICK, QUICK_IN_CELLS = 150, 600  # latent numbers, all together and in groups, of a first look
+UNBENT = 0.05  # curvature, of what is usual, of a direction that nothing bends
+DIGITS = 1e-13  # of a precision, beside 1
 LEAST_CENTRED = 0.02  # centring that is worth a climb
 
 
@@ -125,12 +131,26 @@ def find_structured(problem: Problem, key: jax.Array | None, tolerance: float) -
         problem.finish_check(look.is_fine if look else lambda: False)
         if look is not None:
             with precision(double):
-                return _search(look, hears, rng, tolerance)
+                return _search(look, hears, rng, tolerance, _flat_numbers(space))
     return None
 
 
+def _flat_numbers(space: NoiseSpace) -> dict[str, np.ndarray]:
+    """Places of the numbers whose prior is flat, by site."""
+    places = split_numbers(np.arange(space.size), space.shapes)
+    return {
+        site.name: np.ravel(places[site.address])
+        for site in space.sites.values()
+        if is_flat(site.distribution)
+    }
+
+
 def _search(
-    look: Curvature, hears: Arrow, rng: np.random.Generator, tolerance: float
+    look: Curvature,
+    hears: Arrow,
+    rng: np.random.Generator,
+    tolerance: float,
+    flat: Mapping[str, Any],
 ) -> Found | None:
     trail: list[float] = []
     at = _nearest(look, hears, trail)
@@ -158,6 +178,7 @@ def _search(
         further = refine(look, further, hears, lengths, draws, again)
         if np.mean(_ratios(look, further, hears, compared)) > elbo:
             at = further
+    _refuse_flat(look, at, compared, hears, flat)
     spread, ratios = factor(at[1], hears), np.empty(0)
     noise = np.empty((0, look.cells.size))
     judged = int(np.clip(NUMBERS // look.cells.size, 64, JUDGED))
@@ -174,6 +195,30 @@ def _search(
         if found.elbo_se <= (max(tolerance, ROUGH) if far else tolerance / 4):
             break
     return found
+
+
+def _refuse_flat(
+    look: Curvature, at: Any, noise: np.ndarray, hears: Arrow, flat: Mapping[str, Any]
+) -> None:
+    """Raise where the data leave a direction flat that no prior bends, either.
+
+    There the density has no curvature for the Gaussian's precision to settle at: precision is made
+    of nothing but the steps that led there.
+    """
+    if not flat or look.cells.groups:
+        return
+    seen = look(at[0] + (factor(at[1], hears) @ noise[: look.look.most].T).T)
+    if seen is None:
+        return
+    unit = np.sqrt(np.diag(at[1].core))
+    known, curved = (x / np.outer(unit, unit) for x in (at[1].core, -seen.hessian.core))
+    values, ways = np.linalg.eigh(known)
+    if values[0] > DIGITS:  # else there is no telling what the steps were made of
+        values, ways = scipy.linalg.eigh(curved, known)
+    way = ways[:, 0] ** 2
+    name = max(flat, key=lambda n: way[flat[n]].max())
+    if values[0] < UNBENT and way[flat[name]].sum() > 0.5 * way.sum():
+        raise no_posterior(name)
 
 
 def _compared(size: int) -> np.ndarray:
