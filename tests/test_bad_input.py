@@ -570,25 +570,6 @@ def test_a_name_used_twice(model):
 
 
 @pytest.mark.parametrize(
-    ("prior", "mended"),
-    [
-        (dist.ImproperUniform(constraints.real, (), ()), "dist.Normal(0.0, 10.0)"),
-        (dist.ImproperUniform(constraints.positive, (), ()), "dist.HalfNormal(10.0)"),
-        (
-            dist.ImproperUniform(constraints.real, (), (3,)),
-            "dist.Normal(0.0, 10.0).expand([3]).to_event(1)",
-        ),
-        (dist.ImproperUniform(constraints.unit_interval, (), ()), "dist.Beta(1.0, 1.0)"),
-        (dist.ImproperUniform(constraints.real, (), ()).expand([3]), "dist.Normal(0.0, 10.0)"),
-    ],
-    ids=["real", "positive", "vector", "unit", "expanded"],
-)
-def test_an_improper_prior(prior, mended):
-    with site_refused("x", "its prior is improper", f'numpyro.sample("x", {mended})'):
-        start(with_prior(lambda: prior))
-
-
-@pytest.mark.parametrize(
     ("make", "problem", "mended"),
     [
         (
