@@ -30,7 +30,7 @@ from asvi.in_numpy.tangents import filled, tangent_rule
 
 __all__ = ["InNumpy", "Tape"]
 
-SHORT = 16  # steps of a loop that is written out, where its rows are known
+SHORT = 16  # steps of a loop that is written out
 
 #: What makes the function of an operation.
 MAKERS = {**OF_ENTRIES, **OF_PLACES, **OF_AXES}
@@ -177,7 +177,7 @@ class Tape:
                 found = self._own_rule(jaxpr, eqn, sources)
             elif inner is not None:
                 found = self._inline(eqn.params[inner], sources)
-            elif _is_short_loop(eqn) and self._known.issuperset(sources[_parts(eqn)[1] :]):
+            elif _is_short_loop(eqn) and self._moving.isdisjoint(sources[_parts(eqn)[1] :]):
                 found = self._unroll(eqn.params, _parts(eqn), sources)
             else:
                 found = self._step(eqn, sources)
@@ -212,9 +212,17 @@ class Tape:
         begin, rest = parts
         state = sources[begin:rest]
         for k in range(p["length"])[:: -1 if p["reverse"] else 1]:
-            rows = [self._new(_row(self._places[x], k)) for x in sources[rest:]]
+            rows = [self._row_of(x, k) for x in sources[rest:]]
             state = self._inline(p["jaxpr"], [*sources[:begin], *state, *rows])
         return state
+
+    def _row_of(self, x: int, k: int) -> int:
+        """The place of one row of what is at a place."""
+        if x in self._known:
+            return self._new(_row(self._places[x], k))
+        target = self._new()
+        self._steps.append((lambda rows: _row(rows, k), (x,), (target,), None, ()))
+        return target
 
     def _step(self, eqn: Any, sources: list[int]) -> list[int]:
         name = eqn.primitive.name
