@@ -7,6 +7,7 @@ once: values, slopes, curvature and the check of the data are all had from what 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +17,7 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.interpreters import partial_eval
 from numpyro.distributions import Unit
 
-from asvi.compiling import Store
+from asvi.compiling import Compiled, Store
 from asvi.errors import SiteError
 from asvi.fitting.noise_space import NoiseSpace
 from asvi.folding import folded
@@ -59,8 +60,20 @@ class RecordedProgram:
         return self.made[name]
 
     @cached_property
-    def tape(self) -> Tape:
-        return Tape(self.closed)
+    def at_a_point(self) -> Callable:
+        """The whole run at a list of inputs: by NumPy, or compiled where NumPy does not know how."""
+        try:
+            return Tape(self.closed)
+        except NotImplementedError:
+            compiled = Compiled(lambda *xs: self._run(*xs), once=True)
+        types = [v.aval.dtype for v in self.closed.jaxpr.invars]
+        wide = self.closed.jaxpr.outvars[0].aval.dtype == np.float64
+
+        def run(inputs: list[Any]) -> list[Any]:
+            with jax.enable_x64(True) if wide else nullcontext():
+                return compiled(*map(np.asarray, inputs, types))
+
+        return run
 
     @cached_property
     def is_plain(self) -> bool:
@@ -127,8 +140,10 @@ class Recorded:
         return self.program.is_plain
 
     def run(self, *inputs: Any) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-        """By NumPy: density, what is told of each number, and distribution and value by site."""
-        return jax.tree.unflatten(self.program.tree, self.program.tape(jax.tree.leaves(inputs)))
+        """Density, what is told of each number, and distribution and value by site."""
+        return jax.tree.unflatten(
+            self.program.tree, self.program.at_a_point(jax.tree.leaves(inputs))
+        )
 
     def is_fine(self, params: dict[str, Any]) -> bool:
         """Whether nothing is wrong with data and distributions at the prior's centre and a draw.

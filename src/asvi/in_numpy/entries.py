@@ -9,6 +9,7 @@ import numpy as np
 import scipy.special as scipy_special
 
 from asvi.in_numpy import special
+from asvi.in_numpy.powers import integer_power, power_of
 
 __all__ = ["OF_ENTRIES"]
 
@@ -37,32 +38,6 @@ def _unless_by_zero(eqn: Any, usual: Callable, by_zero: Callable) -> Callable:
         return np.where(b == 0, np.asarray(by_zero(a)).astype(found.dtype), found)
 
     return apply
-
-
-def _powers(eqn: Any) -> Callable:
-    y = eqn.params["y"]
-    if y == 2:
-        return np.square
-    if y == -1:
-        return lambda x: np.divide(1, x, dtype=x.dtype)
-    if y < 0:
-        return lambda x: np.divide(1, np.power(x, -y), dtype=x.dtype)
-    return lambda x: np.power(x, y)
-
-
-def _power(eqn: Any) -> Callable:
-    """NumPy takes a power of 1/2 for the root, which is another number at -inf and at -0."""
-    dtype, exponent = eqn.outvars[0].aval.dtype, getattr(eqn.invars[1], "val", None)
-    if np.issubdtype(eqn.invars[1].aval.dtype, np.integer):
-        return lambda x, y: np.power(x, y, dtype=dtype)
-    if exponent is None and not hasattr(eqn.invars[0], "val"):
-        return lambda x, y: _root_or_power(x, y) if (y == 0.5).any() else np.power(x, y)
-    return np.power if exponent != 0.5 else _root_or_power
-
-
-def _root_or_power(x: Any, y: Any) -> Any:
-    root = np.sqrt(np.where(x == -np.inf, -x, x) + 0)
-    return root if np.ndim(y) == 0 else np.where(y == 0.5, root, np.power(x, y))
 
 
 def _select(eqn: Any) -> Callable:
@@ -128,7 +103,7 @@ _PLAIN: dict[str, Callable] = {
     "erf_inv": scipy_special.erfinv, "erfc": scipy_special.erfc, "exp": np.exp, "exp2": np.exp2,
     "expm1": np.expm1, "floor": np.floor, "ge": np.greater_equal, "gt": np.greater,
     "igamma": special.igamma, "igammac": special.igammac, "is_finite": np.isfinite,
-    "le": np.less_equal, "lgamma": special.lgamma, "log": np.log, "log1p": np.log1p,
+    "le": np.less_equal, "log": np.log, "log1p": np.log1p,
     "logistic": scipy_special.expit, "lt": np.less, "max": np.maximum, "min": np.minimum,
     "mul": np.multiply, "ne": np.not_equal, "neg": np.negative, "not": np.invert,
     "or": np.bitwise_or, "polynomial": _polynomial,
@@ -143,9 +118,10 @@ OF_ENTRIES: dict[str, Callable[[Any], Callable]] = {
     **{name: (lambda eqn, f=f: f) for name, f in _PLAIN.items()},
     "convert_element_type": _convert,
     "div": _divide,
-    "integer_pow": _powers,
+    "integer_pow": lambda eqn: integer_power(eqn.params["y"]),
     "polygamma": special.polygamma,
-    "pow": _power,
+    "lgamma": lambda eqn: special.lgamma(eqn.outvars[0].aval.dtype),
+    "pow": power_of,
     "rem": _remainder,
     "round": _round,
     "select_n": _select,

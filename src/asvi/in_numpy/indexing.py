@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from jax.lax import GatherScatterMode
 
-__all__ = ["gather", "scatter", "scatter_add"]
+__all__ = ["gather", "mode_of", "scatter", "scatter_add"]
 
 
 def gather(eqn: Any, blank: Any = None) -> Callable:
@@ -31,7 +31,7 @@ def gather(eqn: Any, blank: Any = None) -> Callable:
         p["slice_sizes"],
         eqn.invars[1].aval.dtype,
     )
-    filled = _mode(eqn) == "FILL_OR_DROP"
+    filled = mode_of(eqn) == "FILL_OR_DROP"
     blank = p["fill_value"] if blank is None else blank
     empty = np.asarray(_blank(dtype) if blank is None else blank).astype(dtype)
 
@@ -80,7 +80,7 @@ def _scatter(eqn: Any, adding: bool) -> Callable:
         [1 if a in hidden else next(lengths) for a in range(len(full))],
         eqn.invars[1].aval.dtype,
     )
-    dropped = _mode(eqn) != "CLIP"
+    dropped = mode_of(eqn) != "CLIP"
 
     def apply(x: Any, indices: Any, new: Any) -> Any:
         x, new, indices = np.asarray(x), np.asarray(new), np.broadcast_to(indices, places)
@@ -115,7 +115,7 @@ def _scatter(eqn: Any, adding: bool) -> Callable:
     return apply
 
 
-def _mode(eqn: Any) -> str:
+def mode_of(eqn: Any) -> str:
     """What becomes of windows that are not inside.
 
     Those read are moved inside, or blank (FILL_OR_DROP); those written are moved inside (CLIP), or

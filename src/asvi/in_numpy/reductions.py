@@ -43,11 +43,11 @@ def _nothing(ufunc: Any, dtype: Any) -> Any:
     """What is found where there is nothing."""
     if ufunc not in (np.maximum, np.minimum):
         return ufunc.identity
+    if np.issubdtype(dtype, np.inexact):
+        return -np.inf if ufunc is np.maximum else np.inf
     if np.issubdtype(dtype, np.bool_):
         return ufunc is np.minimum
-    ends = (-np.inf, np.inf) if np.issubdtype(dtype, np.inexact) else np.iinfo(dtype)
-    least, most = ends if isinstance(ends, tuple) else (ends.min, ends.max)
-    return dtype.type(least if ufunc is np.maximum else most)
+    return np.iinfo(dtype).min if ufunc is np.maximum else np.iinfo(dtype).max
 
 
 def _cumulate(ufunc: Any, eqn: Any) -> Callable:

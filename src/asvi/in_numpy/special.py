@@ -25,8 +25,9 @@ def digamma(x: Any) -> Any:
     return special.psi(x) + 0 / x  # NaN at 0
 
 
-def lgamma(x: Any) -> Any:
-    return special.gammaln(np.maximum(x, np.finfo(x.dtype).min))  # at -inf as at any pole
+def lgamma(dtype: Any) -> Callable:
+    least = np.finfo(dtype).min  # has a pole, and so has -inf
+    return lambda x: special.gammaln(np.maximum(x, least))
 
 
 def trigamma(x: Any) -> Any:
@@ -46,7 +47,7 @@ def _polygamma_of(order: Any, _: Any, x: Any) -> Any:
 
 def _polygamma(order: Any, x: Any) -> Any:
     sign = 2 * np.fmod(order, 2) - 1
-    found = sign * np.exp(lgamma(order + 1)) * _zeta(order + 1, x)
+    found = sign * np.exp(special.gammaln(order + 1)) * _zeta(order + 1, x)
     found = np.where(order == 0, digamma(x), found)
     return np.where((order < 0) | (order != np.floor(order)), np.asarray(np.nan, x.dtype), found)
 

@@ -9,46 +9,51 @@ are computed once for all directions, and their tangents not at all.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
+import jax
 import numpy as np
-import scipy.special as special
 
-from asvi.in_numpy.indexing import gather
+from asvi.in_numpy import special
+from asvi.in_numpy.indexing import gather, mode_of
+from asvi.in_numpy.powers import integer_power, slope_of_power
 
 __all__ = ["filled", "tangent_rule"]
 
-_ROOT = np.sqrt(np.pi)
+_ROOT, _LOG_2 = float(np.sqrt(np.pi)), float(np.log(2.0))
 
-#: The derivative of an operation on single entries, from x and y = f(x).
+#: The tangent of an operation on single entries, from d, x and y = f(x): by JAX's own formulas, as
+#: others of the same function are infinite, NaN or inexact elsewhere. What can be had without d is
+#: had without it: there are as many d as directions.
 _SLOPES: dict[str, Callable] = {
-    "abs": lambda x, y: np.sign(x),
-    "acos": lambda x, y: -1 / np.sqrt(1 - x * x),
-    "asin": lambda x, y: 1 / np.sqrt(1 - x * x),
-    "asinh": lambda x, y: 1 / np.sqrt(1 + x * x),
-    "atan": lambda x, y: 1 / (1 + x * x),
-    "atanh": lambda x, y: 1 / (1 - x * x),
-    "cbrt": lambda x, y: y / (3 * x),
-    "cos": lambda x, y: -np.sin(x),
-    "cosh": lambda x, y: np.sinh(x),
-    "digamma": lambda x, y: special.polygamma(1, x),
-    "erf": lambda x, y: (2 / _ROOT) * np.exp(-x * x),
-    "erf_inv": lambda x, y: (_ROOT / 2) * np.exp(y * y),
-    "erfc": lambda x, y: (-2 / _ROOT) * np.exp(-x * x),
-    "exp": lambda x, y: y,
-    "exp2": lambda x, y: np.log(2.0) * y,
-    "expm1": lambda x, y: 1 + y,
-    "lgamma": lambda x, y: special.psi(x),
-    "log": lambda x, y: 1 / x,
-    "log1p": lambda x, y: 1 / (1 + x),
-    "logistic": lambda x, y: y * (1 - y),
-    "rsqrt": lambda x, y: -0.5 * y / x,
-    "sin": lambda x, y: np.cos(x),
-    "sinh": lambda x, y: np.cosh(x),
-    "sqrt": lambda x, y: 0.5 / y,
-    "square": lambda x, y: 2 * x,
-    "tan": lambda x, y: 1 + y * y,
-    "tanh": lambda x, y: 1 - y * y,
+    "acos": lambda d, x, y: d * (-1 / np.sqrt(1 - x * x)),
+    "acosh": lambda d, x, y: d * (1 / np.sqrt(x * x - 1)),
+    "asin": lambda d, x, y: d * (1 / np.sqrt(1 - x * x)),
+    "asinh": lambda d, x, y: d * (1 / np.sqrt(x * x + 1)),
+    "atan": lambda d, x, y: d / (1 + x * x),
+    "atanh": lambda d, x, y: 1 / (1 + x) * (d / (1 - x)),
+    "cbrt": lambda d, x, y: d * (1 / 3 * (1 / (y * y))),
+    "cos": lambda d, x, y: d * -np.sin(x),
+    "cosh": lambda d, x, y: d * np.sinh(x),
+    "digamma": lambda d, x, y: d * special.trigamma(x),
+    "erf": lambda d, x, y: (2 / _ROOT) * (d * np.exp(-x * x)),
+    "erf_inv": lambda d, x, y: (_ROOT / 2) * (d * np.exp(y * y)),
+    "erfc": lambda d, x, y: (-2 / _ROOT) * (d * np.exp(-x * x)),
+    "exp": lambda d, x, y: d * y,
+    "exp2": lambda d, x, y: _LOG_2 * (d * y),
+    "expm1": lambda d, x, y: d * (y + 1),
+    "lgamma": lambda d, x, y: d * special.digamma(x),
+    "log": lambda d, x, y: d / x,
+    "log1p": lambda d, x, y: d / (x + 1),
+    "logistic": lambda d, x, y: d * (y * (1 - y)),
+    "rsqrt": lambda d, x, y: d * (-0.5 * (y / x)),
+    "sin": lambda d, x, y: d * np.cos(x),
+    "sinh": lambda d, x, y: d * np.cosh(x),
+    "sqrt": lambda d, x, y: d * (0.5 / y),
+    "square": lambda d, x, y: d * (2 * x),
+    "tan": lambda d, x, y: d * (1 + y * y),
+    "tanh": lambda d, x, y: d * ((1 + y) * (1 - y)),
 }
 
 #: Operations that are linear in the inputs at these places; the others say where, or which.
@@ -60,7 +65,7 @@ _LINEAR: dict[str, Any] = {
     ),
     **dict.fromkeys(("dynamic_update_slice", "pad"), (0, 1)),
     **dict.fromkeys(("concatenate", "optimization_barrier", "stack"), ...),
-    **dict.fromkeys(("scatter", "scatter-add"), (0, 2)),
+    "scatter-add": (0, 2),
 }  # fmt: skip
 
 #: Operations whose outputs do not move.
@@ -76,11 +81,11 @@ def tangent_rule(eqn: Any, do: Callable) -> Callable | None:
     At least one of the tangents is no None. The rule is, where outputs never move.
     """
     name = eqn.primitive.name
-    if name in _STILL or not np.issubdtype(eqn.outvars[0].aval.dtype, np.inexact):
+    if name in _STILL or not any(np.issubdtype(v.aval.dtype, np.inexact) for v in eqn.outvars):
         return None
     if name in _SLOPES:
         slope = _SLOPES[name]
-        return lambda xs, ds, y: slope(xs[0], y) * ds[0]
+        return lambda xs, ds, y: slope(ds[0], xs[0], y)
     if name in _LINEAR:
         places = range(len(eqn.invars)) if _LINEAR[name] is ... else _LINEAR[name]
         return lambda xs, ds, y: do(
@@ -93,7 +98,9 @@ def tangent_rule(eqn: Any, do: Callable) -> Callable | None:
 
 def filled(tangent: Any, x: Any) -> Any:
     """The tangent of x, zeros in place of None."""
-    return np.zeros((1,) * np.ndim(x), np.result_type(x)) if tangent is None else tangent
+    if tangent is not None:
+        return tangent
+    return np.zeros([min(n, 1) for n in np.shape(x)], np.result_type(x))
 
 
 def _sum(*parts: Any) -> Any:
@@ -119,9 +126,11 @@ def _bilinear(eqn: Any, do: Callable) -> Callable:
 
 def _quotient(eqn: Any, do: Callable) -> Callable:
     def rule(xs, ds, y):
+        above = None if ds[0] is None else ds[0] / xs[1]
         if ds[1] is None:
-            return ds[0] / xs[1]
-        return (-y * ds[1] if ds[0] is None else ds[0] - y * ds[1]) / xs[1]
+            return above
+        below = ds[1] * xs[0] / np.square(xs[1])  # (-y / x would be other numbers near 0)
+        return -below if above is None else above - below
 
     return rule
 
@@ -130,10 +139,11 @@ def _power(eqn: Any, do: Callable) -> Callable:
     def rule(xs, ds, y):
         x, exponent = xs
         return _sum(
-            None if ds[0] is None else exponent * np.power(x, exponent - 1) * ds[0],
-            None if ds[1] is None else np.where(x == 0, 0.0, np.log(x)) * y * ds[1],
+            None if ds[0] is None else ds[0] * steep(x, exponent),
+            None if ds[1] is None else ds[1] * (np.where(x == 0, 0, np.log(x)) * y),
         )
 
+    steep = slope_of_power(eqn)
     return rule
 
 
@@ -153,21 +163,36 @@ def _polynomial(eqn: Any, do: Callable) -> Callable:
 
 def _integer_power(eqn: Any, do: Callable) -> Callable:
     n = eqn.params["y"]
-    if n == -1:
-        return lambda xs, ds, y: -y * y * ds[0]
-    if n == 2:
-        return lambda xs, ds, y: 2 * xs[0] * ds[0]
-    return lambda xs, ds, y: n * np.power(xs[0], float(n - 1)) * ds[0]
+    if n == 0:
+        return lambda xs, ds, y: np.zeros_like(ds[0])
+    if n == 1:
+        return lambda xs, ds, y: ds[0]
+    below = integer_power(n - 1)
+    return lambda xs, ds, y: ds[0] * (n * below(xs[0]))
+
+
+def _absolute(eqn: Any, do: Callable) -> Callable:
+    if _abs_stands_at_zero():
+        return lambda xs, ds, y: ds[0] * np.sign(xs[0])
+    return lambda xs, ds, y: np.where(xs[0] >= 0, ds[0], -ds[0])
+
+
+@cache
+def _abs_stands_at_zero() -> bool:
+    """Whether JAX has 0 for the slope at 0, as it had once, rather than 1."""
+    jaxpr = jax.make_jaxpr(lambda x: jax.jvp(jax.lax.abs, (x,), (x,))[1])(0.0)
+    return any(eqn.primitive.name == "sign" for eqn in jaxpr.eqns)
 
 
 def _greater(eqn: Any, do: Callable) -> Callable:
     """Of two: that one's tangent; half of each where they are the same."""
+    one = eqn.outvars[0].aval.dtype.type(1)
 
     def rule(xs, ds, y):
         ours, theirs = (np.equal(x, y) for x in xs)
-        both = 1.0 / (1.0 * ours + theirs)
         return _sum(
-            *[None if d is None else is_it * both * d for is_it, d in zip((ours, theirs), ds)]
+            None if ds[0] is None else ds[0] * (ours / (one + theirs)),
+            None if ds[1] is None else ds[1] * (theirs / (one + ours)),
         )
 
     return rule
@@ -176,8 +201,8 @@ def _greater(eqn: Any, do: Callable) -> Callable:
 def _clamp(eqn: Any, do: Callable) -> Callable:
     def rule(xs, ds, y):
         low, x, high = xs
-        where = (x < low, (x >= low) & (x <= high), x > high)
-        return _sum(*[None if d is None else at * d for at, d in zip(where, ds)])
+        where = ((low > x) & (low < high), (x > low) & (x < high), high < x)
+        return _sum(*[None if d is None else np.where(at, d, 0) for at, d in zip(where, ds)])
 
     return rule
 
@@ -191,12 +216,19 @@ def _gathered(eqn: Any, do: Callable) -> Callable:
     return lambda xs, ds, y: moved(ds[0], xs[1])
 
 
+def _scattered(eqn: Any, do: Callable) -> Callable:
+    """As the values are; JAX itself then finds others where windows are moved inside."""
+    if mode_of(eqn) == "CLIP" and not eqn.params["unique_indices"]:
+        raise NotImplementedError("NumPy does not differentiate 'scatter' of mode CLIP")
+    return lambda xs, ds, y: do(filled(ds[0], xs[0]), xs[1], filled(ds[2], xs[2]))
+
+
 def _extreme(eqn: Any, do: Callable) -> Callable:
-    axes = tuple(eqn.params["axes"])
+    axes, one = tuple(eqn.params["axes"]), eqn.outvars[0].aval.dtype.type(1)
 
     def rule(xs, ds, y):
         x = np.broadcast_to(xs[0], np.broadcast_shapes(xs[0].shape, ds[0].shape))
-        chosen = 1.0 * (x == np.expand_dims(y, axes))
+        chosen = one * (x == np.expand_dims(y, axes))
         return np.sum(chosen * ds[0], axes) / np.sum(chosen, axes)
 
     return rule
@@ -204,9 +236,10 @@ def _extreme(eqn: Any, do: Callable) -> Callable:
 
 _RULES: dict[str, Callable] = {
     **dict.fromkeys(("add", "add_any"), lambda eqn, do: lambda xs, ds, y: _sum(*ds)),
-    "clamp": _clamp, "div": _quotient, "dot_general": _bilinear, "gather": _gathered,
-    "integer_pow": _integer_power, "max": _greater, "min": _greater, "mul": _bilinear,
+    "abs": _absolute, "clamp": _clamp, "div": _quotient, "dot_general": _bilinear,
+    "gather": _gathered, "integer_pow": _integer_power, "max": _greater, "min": _greater,
+    "mul": _bilinear,
     "polynomial": _polynomial, "pow": _power, "reduce_max": _extreme, "reduce_min": _extreme,
-    "select_n": _select,
+    "scatter": _scattered, "select_n": _select,
     "sub": _difference,
 }  # fmt: skip

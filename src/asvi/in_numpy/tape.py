@@ -173,7 +173,7 @@ class Tape:
         for eqn in jaxpr.eqns:
             sources = [place(v) for v in eqn.invars]
             inner = _INLINED.get(eqn.primitive.name)
-            if _has_own_rule(eqn) and not self._moving.isdisjoint(sources):
+            if eqn.primitive.name == "custom_jvp_call" and not self._moving.isdisjoint(sources):
                 found = self._own_rule(jaxpr, eqn, sources)
             elif inner is not None:
                 found = self._inline(eqn.params[inner], sources)
@@ -195,13 +195,24 @@ class Tape:
         alone = jaxpr.replace(constvars=[], invars=[*places], outvars=eqn.outvars, eqns=[eqn])
         function = jaxpr_as_fun(ClosedJaxpr(alone, []))
         shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in places]
-        moved = jax.make_jaxpr(lambda xs, ds: jax.jvp(function, xs, ds)[1])(shapes, shapes)
+        moves = [k for k, v in enumerate(places) if _is_inexact(v)]
+
+        def derivative(xs: Any, ds: Any) -> Any:
+            def of(*some: Any) -> Any:
+                whole = dict(enumerate(xs)) | dict(zip(moves, some))
+                found = zip(eqn.outvars, function(*whole.values()))
+                return [y for v, y in found if _is_inexact(v)]
+
+            return jax.jvp(of, [xs[k] for k in moves], ds)[1]
+
+        moved = jax.make_jaxpr(derivative)(shapes, [shapes[k] for k in moves])
         values, tangents = Tape(ClosedJaxpr(alone, [])), Tape(moved)
         targets = [self._new() for _ in eqn.outvars]
         self._moving.update(targets)
 
         def rule(xs: list[Any], ds: list[Any], _found: Any) -> Any:
-            return _one_or_all(tangents.run([*xs, *map(filled, ds, xs)]))
+            found = iter(tangents.run([*xs, *(filled(ds[k], xs[k]) for k in moves)]))
+            return _one_or_all([next(found) if _is_inexact(v) else None for v in eqn.outvars])
 
         self._steps.append(
             (lambda *xs: _one_or_all(values.run(xs)), (*places.values(),), (*targets,), rule, ())
@@ -284,11 +295,8 @@ def _is_short_loop(eqn: Any) -> bool:
     return rest < len(eqn.invars) and len(eqn.outvars) == rest - begin
 
 
-def _has_own_rule(eqn: Any) -> bool:
-    inputs = [v.aval.dtype for v in eqn.invars]
-    return eqn.primitive.name == "custom_jvp_call" and all(
-        jnp.issubdtype(dtype, jnp.inexact) for dtype in inputs
-    )
+def _is_inexact(v: Any) -> bool:
+    return jnp.issubdtype(v.aval.dtype, jnp.inexact)
 
 
 def _one_or_all(found: Any) -> Any:
