@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 JOBS ?= 2
 
-.PHONY: setup demo test test-all check bench neural-sde deep-generative docs clean
+.PHONY: setup demo test test-all check bench race race-small neural-sde deep-generative docs clean
 
 setup: $(STAMP)
 
@@ -37,6 +37,16 @@ bench: setup
 	$(BIN)/python -m benchmarks.fit_tasks
 	$(BIN)/python -m benchmarks.verdicts
 	$(BIN)/python -m benchmarks.everyday.fits
+
+race: $(VENV)/.bench
+	$(BIN)/python -m benchmarks.race
+
+race-small: $(VENV)/.bench
+	$(BIN)/python -m benchmarks.race --small --limit 60 --again --results out/race-small
+
+$(VENV)/.bench: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[bench]"
+	touch $@
 
 deep-generative: setup
 	$(BIN)/python -m experiments.deep_generative

@@ -1,0 +1,1 @@
+"""Error against seconds: ours and others' methods, on posteriors whose answer is known."""
