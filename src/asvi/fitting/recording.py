@@ -61,7 +61,7 @@ class RecordedProgram:
 
     @cached_property
     def at_a_point(self) -> Callable:
-        """The whole run at a list of inputs: by NumPy, or compiled where NumPy does not know how."""
+        """The whole run at a list of inputs: by NumPy, compiled where it does not know how."""
         try:
             return Tape(self.closed)
         except NotImplementedError:
