@@ -22,7 +22,6 @@ from asvi.fitting.problem import Problem
 from asvi.fitting.recording import Recorded
 from asvi.in_numpy import Tape
 from asvi.posterior import Posterior
-from asvi.traced import remade
 
 #: Models in one run; ``python -m benchmarks.model_laws`` has thousands.
 COUNT = int(os.environ.get("ASVI_LAWS", "260"))
@@ -35,11 +34,8 @@ def run_by_numpy():
     compile_it = compiling._compiling
 
     def numpy_or_compiler(traced, once, pool, urgent):
-        jaxpr = traced.jaxpr
-        invars = [*jaxpr.constvars, *jaxpr.invars]
-        whole = remade(jaxpr, constvars=[], invars=invars)
         try:
-            tape = Tape(ClosedJaxpr(whole, []))
+            tape = Tape(ClosedJaxpr(traced.jaxpr, []))
         except (NotImplementedError, TypeError):
             return compile_it(traced, once, pool, urgent)
         found = compiling.Future()

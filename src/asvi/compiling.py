@@ -113,7 +113,7 @@ class _Program:
 
     def __init__(self, traced: Traced, once: bool, pool: Any, urgent: bool):
         self.traced, self.tree = traced, traced.tree
-        self.types = [v.aval.dtype for v in traced.jaxpr.invars]
+        self.types = [v.aval.dtype for v in traced.jaxpr.invars[len(traced.consts) :]]
         self.is_inside = any(map(_is_traced, traced.consts))  # of what is being recorded
         if self.is_inside:
             return
@@ -136,9 +136,10 @@ class _Program:
 def _compiling(traced: Traced, once: bool, pool: Any, urgent: bool) -> Future:
     jaxpr, options = traced.jaxpr, compiler_options(once=once)
     double = bool(jax.config.read("jax_enable_x64"))
+    count = len(traced.consts)
     shapes = [
         [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in some]
-        for some in (jaxpr.constvars, jaxpr.invars)
+        for some in (jaxpr.invars[:count], jaxpr.invars[count:])
     ]
 
     def program(consts: list[Any], inputs: list[Any]) -> list[Any]:

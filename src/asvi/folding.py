@@ -24,16 +24,18 @@ _SPREADS = {"broadcast_in_dim", "iota"}
 
 
 def folded(jaxpr: Any, consts: list[Any]) -> tuple[Any, list[Any]]:
-    """The program that is left, and its constants.
+    """The program that is left, and its constants; these are a program's first inputs.
 
-    >>> import jax, jax.numpy as jnp
+    >>> import jax.numpy as jnp
+    >>> from asvi.traced import Traced
     >>> data = jnp.arange(3.0)
-    >>> closed = jax.make_jaxpr(lambda x: jnp.sum(x * jnp.cumsum(data)))(1.0)
-    >>> left, known = folded(closed.jaxpr, closed.consts)
+    >>> traced = Traced(lambda x: jnp.sum(x * jnp.cumsum(data)), 1.0)
+    >>> left, known = folded(traced.jaxpr, traced.consts)
     >>> [eqn.primitive.name for eqn in left.eqns], known[0].tolist()
     (['convert_element_type', 'mul', 'reduce_sum'], [0.0, 1.0, 3.0])
     """
-    known, first, rest = set(jaxpr.constvars), [], []
+    constants, inputs = jaxpr.invars[: len(consts)], jaxpr.invars[len(consts) :]
+    known, first, rest = set(constants), [], []
     for eqn in jaxpr.eqns:
         if not eqn.effects and all(isinstance(v, Literal) or v in known for v in eqn.invars):
             first.append(eqn)
@@ -48,9 +50,9 @@ def folded(jaxpr: Any, consts: list[Any]) -> tuple[Any, list[Any]]:
     wanted = list(dict.fromkeys(asked))
     if not first:
         return without_unused(jaxpr, consts)
-    beforehand = remade(jaxpr, constvars=[], invars=jaxpr.constvars, outvars=wanted, eqns=first)
+    beforehand = remade(jaxpr, invars=constants, outvars=wanted, eqns=first)
     values = _computed(beforehand, consts)
-    left = remade(jaxpr, constvars=wanted, eqns=rest)
+    left = remade(jaxpr, invars=[*wanted, *inputs], eqns=rest)
     return without_unused(left, values)
 
 

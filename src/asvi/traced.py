@@ -44,6 +44,8 @@ _RULES = 2  # derivatives of a function with a rule of its own that tell it apar
 class Traced:
     """``function`` recorded at inputs of these shapes and types, trees of arrays.
 
+    ``jaxpr`` has no constants of its own: ``consts`` are its first inputs.
+
     :param rules: whether functions with derivatives of their own are told apart by these, too: for
         programs that are to be differentiated.
     """
@@ -53,19 +55,20 @@ class Traced:
         if _has_inner_constants(closed.jaxpr):
             flat = jax.tree.leaves(inputs)
             closed = jax.make_jaxpr(lambda *xs: _inlined(closed.jaxpr, closed.consts, xs))(*flat)
-        self.jaxpr, self.consts = without_unused(closed.jaxpr, list(closed.consts))
+        whole = remade(
+            closed.jaxpr,
+            constvars=[],
+            invars=[*closed.jaxpr.constvars, *closed.jaxpr.invars],
+        )
+        self.jaxpr, self.consts = without_unused(whole, list(closed.consts))
         self.shape = shape
         self.tree = jax.tree.structure(shape)
         self.rules = rules
 
-    @property
-    def closed(self) -> Any:
-        return ClosedJaxpr(self.jaxpr, self.consts)
-
     @cached_property
     def key(self) -> Any:
         """What two recordings share that one compiled program serves."""
-        return key_of(self.jaxpr, _RULES if self.rules else 0)
+        return len(self.consts), key_of(self.jaxpr, _RULES if self.rules else 0)
 
     @cached_property
     def digest(self) -> str:
@@ -80,19 +83,15 @@ class Traced:
 
 def evaluate(jaxpr: Any, consts: Any, inputs: Any) -> list[Any]:
     """The outputs of a recorded program."""
-    return jaxpr_as_fun(ClosedJaxpr(jaxpr, list(consts)))(*inputs)
+    return jaxpr_as_fun(ClosedJaxpr(jaxpr, []))(*consts, *inputs)
 
 
 def without_unused(jaxpr: Any, consts: list[Any]) -> tuple[Any, list[Any]]:
     """What no output asks for is left out; the inputs stay as they are."""
-    count = len(jaxpr.constvars)
-    whole = remade(jaxpr, constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars])
-    wanted = [True] * len(jaxpr.outvars)
-    keep = [False] * count + [True] * len(jaxpr.invars)
-    left, used = partial_eval.dce_jaxpr(whole, wanted, instantiate=keep)
-    kept = [c for c, is_used in zip(consts, used[:count], strict=True) if is_used]
-    at = len(kept)
-    return remade(left, constvars=left.invars[:at], invars=left.invars[at:]), kept
+    count, wanted = len(consts), [True] * len(jaxpr.outvars)
+    keep = [False] * count + [True] * (len(jaxpr.invars) - count)
+    left, used = partial_eval.dce_jaxpr(jaxpr, wanted, instantiate=keep)
+    return left, [c for c, is_used in zip(consts, used[:count], strict=True) if is_used]
 
 
 def remade(jaxpr: Any, **parts: Any) -> Any:

@@ -23,7 +23,7 @@ from asvi.errors import InternalError
 from asvi.fitting.problem import Problem
 from asvi.folding import folded
 from asvi.in_numpy import Tape
-from asvi.traced import Traced, evaluate, key_of, remade
+from asvi.traced import Traced, evaluate, key_of
 from asvi.widened import wide, widened
 
 __all__ = ["Recheck", "check_elbo"]
@@ -51,7 +51,6 @@ class Recheck:
 
         traced = Traced(ratio, *jax.tree.map(_narrow, (values, params)))
         jaxpr, consts = folded(traced.jaxpr, traced.consts)
-        jaxpr = remade(jaxpr, constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars])
         double = not jax.config.read("jax_enable_x64")
         single, exact = _RUNNERS.get(
             (key_of(jaxpr), double), lambda: (_runner(jaxpr, False), _widened(jaxpr, double))

@@ -106,9 +106,11 @@ class Recorded:
         traced = Traced(run, blank, blank, blank, params)
         jaxpr, consts = folded(traced.jaxpr, traced.consts)
         # Constants are inputs: one program serves all data.
-        at = len(jaxpr.invars) - len(jax.tree.leaves(params))
-        invars = [*jaxpr.invars[:at], *jaxpr.constvars, *jaxpr.invars[at:]]
-        jaxpr = remade(jaxpr, constvars=[], invars=invars)
+        count, rest = len(consts), len(jaxpr.invars) - len(jax.tree.leaves(params))
+        first, inner, last = (
+            jaxpr.invars[some] for some in (slice(count), slice(count, rest), slice(rest, None))
+        )
+        jaxpr = remade(jaxpr, invars=[*inner, *first, *last])
         double = double and not jax.config.read("jax_enable_x64")
         self.consts = [wide(c) if double else np.asarray(c) for c in consts]
 
