@@ -38,7 +38,7 @@ def pictures(fit: Fit) -> dict[str, Any]:
     }
     if any(site.shape and site.shape[0] > 1 for site in fit.problem.program.latent):
         drawn["Bands"] = plot.bands(fit)
-    if fit.has_data and any(site.kind == "observed" for site in fit.problem.program.sites):
+    if fit.problem.arguments.has_data and any(site.kind == "observed" for site in fit.problem.program.sites):
         drawn["Posterior predictive check"] = plot.predictive_check(fit)
     return drawn
 
@@ -46,7 +46,7 @@ def pictures(fit: Fit) -> dict[str, Any]:
 def write_html(fit: Fit, path: str | Path, title: str = "asvi fit") -> None:
     """Write the report; everything, pictures included, is in the one file."""
     check_writable(path)
-    diagnosis = str(fit.diagnose()) if fit.has_data else fit.told
+    diagnosis = str(fit.diagnose()) if fit.problem.arguments.has_data else fit.told
     verdict = next(
         (line.removeprefix("verdict: ") for line in diagnosis.splitlines() if line), "unknown"
     )
