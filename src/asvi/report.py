@@ -38,7 +38,9 @@ def pictures(fit: Fit) -> dict[str, Any]:
     }
     if any(site.shape and site.shape[0] > 1 for site in fit.problem.program.latent):
         drawn["Bands"] = plot.bands(fit)
-    if fit.problem.arguments.has_data and any(site.kind == "observed" for site in fit.problem.program.sites):
+    if fit.problem.arguments.has_data and any(
+        site.kind == "observed" for site in fit.problem.program.sites
+    ):
         drawn["Posterior predictive check"] = plot.predictive_check(fit)
     return drawn
 
