@@ -170,10 +170,14 @@ def _dynamic_update_slice(eqn: Any) -> Callable:
 
 
 def _moved_inside(starts: Any, full: Shape, sizes: Shape) -> Callable:
-    """Where a window is that begins at these places, or at the nearest where it is inside."""
+    """Where a window is that begins at these places, or at the nearest where it is inside.
+
+    (The compiler takes some unsigned places for negative ones, and wraps narrow ones around.)
+    """
     last = [n - k for n, k in zip(full, sizes)]
-    if any(most > np.iinfo(v.aval.dtype).max for most, v in zip(last, starts)):
-        raise NotImplementedError("NumPy does not slice so many entries by a narrow index")
+    for most, v in zip(last, starts):
+        if v.aval.dtype.kind == "u" or most > np.iinfo(v.aval.dtype).max:
+            raise NotImplementedError(f"NumPy does not slice {max(full)} entries at {v.aval.dtype}")
 
     def apply(starts: Any) -> tuple[slice, ...]:
         begins = [min(max(int(s), 0), most) for s, most in zip(starts, last)]

@@ -53,7 +53,7 @@ _SLOPES: dict[str, Callable] = {
     "sqrt": lambda d, x, y: d * (0.5 / y),
     "square": lambda d, x, y: d * (2 * x),
     "tan": lambda d, x, y: d * (1 + y * y),
-    "tanh": lambda d, x, y: d * ((1 + y) * (1 - y)),
+    "tanh": lambda d, x, y: (d + d * y) * (1 - y),
 }
 
 #: Operations that are linear in the inputs at these places; the others say where, or which.
