@@ -68,11 +68,8 @@ _LINEAR: dict[str, Any] = {
     "scatter-add": (0, 2),
 }  # fmt: skip
 
-#: Operations whose outputs do not move.
-_STILL = {
-    "and", "argmax", "argmin", "ceil", "eq", "floor", "ge", "gt", "iota", "is_finite", "le", "lt",
-    "ne", "not", "or", "round", "sign", "stop_gradient", "xor",
-}  # fmt: skip
+#: Operations whose outputs do not move; nor do those that are no fractions.
+_STILL = {"ceil", "floor", "round", "sign", "stop_gradient"}
 
 
 def tangent_rule(eqn: Any, do: Callable) -> Callable | None:

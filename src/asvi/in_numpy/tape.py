@@ -10,6 +10,11 @@ traced (derivatives and batches included) is run operation by operation:
 
 What is never used is left out, what depends on no input is computed once, and an operation that is
 not known here raises :class:`NotImplementedError` before anything is run.
+
+Numbers are JAX's to rounding, also at poles, ties and infinities and for indices that are outside,
+but for two things that are not simple to have: numbers below the smallest normal one, which the
+compiler takes for 0, and the sign of a 0 where several meet in a sum, a maximum or a minimum. (In
+operations that it joins, the compiler may have a number where each alone has NaN.)
 """
 
 from __future__ import annotations
