@@ -8,12 +8,13 @@ from typing import Any
 import jax
 import numpy as np
 
+from asvi.fitting.correction.checks import Checks
 from asvi.guide import AutoASVI
 from asvi.improper import told_of
 from asvi.posterior import Posterior, over_draws
 from asvi.psis import smooth
 
-__all__ = ["Report", "diagnose"]
+__all__ = ["Report", "diagnose", "rounding_reason"]
 
 GOOD, USABLE, BAD = "good", "usable with resampling", "not trustworthy"
 DRAWS = 4000
@@ -60,6 +61,13 @@ class Report:
     reasons: tuple[str, ...] = field(default=())
     notes: tuple[str, ...] = field(default=())
     """What else is to be known of the result, whatever the verdict."""
+    r_hat: float | None = None
+    """Nested R̂, the worst number's, of draws that were moved."""
+    checks: Checks | None = None
+    """Errors of corrected draws, each with the number where it is worst."""
+    how: str = ""
+    log_evidence: float | None = None
+    log_evidence_se: float | None = None
 
     @property
     def ok(self) -> bool:
@@ -67,6 +75,8 @@ class Report:
         return self.verdict != BAD
 
     def __str__(self) -> str:
+        if self.checks is not None:
+            return "\n".join(self._lines_of_draws(self.checks))
         worst = sorted(self.k_hat_by_site.items(), key=lambda kv: -kv[1])[:3]
         lines = [
             f"verdict: {self.verdict}",
@@ -84,6 +94,37 @@ class Report:
             f"converged: {'yes' if self.converged else 'no'}; gradients skipped: {self.skipped:.2%}"
         )
         return "\n".join(lines)
+
+    def _lines_of_draws(self, checks: Checks) -> list[str]:
+        lines = [
+            f"verdict: {self.verdict}",
+            *(f"  - {reason}" for reason in self.reasons),
+            *(f"note: {note}" for note in self.notes),
+            f"next: {self.advice}",
+            self.how,
+            f"means are known within {2 * checks.mean_error:.2g} sd ({checks.mean_error_of}), sds "
+            f"within {2 * checks.sd_error:.1%} ({checks.sd_error_of}): two standard errors",
+        ]
+        if self.r_hat is not None:
+            lines.append(
+                f"nested R-hat {self.r_hat:.3f} ({checks.r_hat_of}); {checks.walls:.1%} of moves met "
+                f"a wall; acceptance in the tails {checks.tail_acceptance:.2f}"
+            )
+        lines.append(
+            f"log evidence {self.log_evidence:.3f} ± {self.log_evidence_se:.3f}; "
+            f"ELBO of the guide {self.elbo:.3f} ± {self.elbo_se:.3f}, k-hat of its weights "
+            f"{self.k_hat:.2f}"
+        )
+        return lines
+
+
+def rounding_reason(nats: float) -> tuple[str, str]:
+    """What to say where single precision does not hold a model's numbers, and the advice."""
+    return (
+        f"single precision loses up to {nats:.2g} nat of a draw's density: numbers far "
+        "from 0, or a sum of many",
+        'jax.config.update("jax_enable_x64", True) before the fit, or centre the data',
+    )
 
 
 def diagnose(posterior: Posterior, run: Any, key: jax.Array | None = None) -> Report:
@@ -154,11 +195,8 @@ def _verdict(n: dict[str, Any], run: Any) -> tuple[str, str, list[str]]:
         reasons.append(f"{run.message}; its last cycle gained {gains[-1]:.2f} nat")
     rounding = run.info.get("rounding", 0.0)
     if rounding > ROUNDED:
-        reasons.append(
-            f"single precision loses up to {rounding:.2g} nat of a draw's density: numbers far "
-            "from 0, or a sum of many"
-        )
-        advice = 'jax.config.update("jax_enable_x64", True) before the fit, or centre the data'
+        reason, advice = rounding_reason(rounding)
+        reasons.append(reason)
         return BAD, advice, reasons
     if n["skipped"] > 0.05:
         reasons.append(f"{n['skipped']:.0%} of gradients were not finite")

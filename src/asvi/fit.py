@@ -15,18 +15,23 @@ import optax
 
 from asvi import inference_data, stored
 from asvi.arguments import check_options
-from asvi.diagnose import Report, diagnose
+from asvi.corrected import CorrectedPosterior
+from asvi.diagnose import BAD, Report, diagnose
 from asvi.errors import AsviError, FamilyError, InternalError
 from asvi.explain import Explanation, explain, name_of
 from asvi.families import Amortized, Coupled, Family, StructuredNormal, WholeFamily
 from asvi.fitting import checkpoint as checkpoints
 from asvi.fitting.choice import Choice, choose_family
+from asvi.fitting.correction.result import Correction
+from asvi.fitting.correction.settings import Settings
+from asvi.fitting.ladder import EFFORTS, correct_gaussian
 from asvi.fitting.plan import Plan
 from asvi.fitting.problem import Problem
 from asvi.fitting.recheck import check_elbo
 from asvi.fitting.run import Run, check_plan, run
 from asvi.fitting.structured import fit_structured
 from asvi.fitting.units import is_coupling_weight, roles_of
+from asvi.judge import judge_correction
 from asvi.posterior import Posterior
 
 __all__ = ["Fit", "fit", "load", "resume"]
@@ -54,16 +59,68 @@ class Fit:
     problem: Problem = field(repr=False)
     told: str = field(default="", repr=False)
     """The diagnosis in words, of a loaded fit."""
+    correction: Correction | None = field(default=None, repr=False)
+    """Draws of the posterior, where the guide's were corrected."""
+    asked: dict[str, Any] = field(default_factory=dict, repr=False)
+    """What :func:`fit` was called with."""
 
     @cached_property
-    def posterior(self) -> Posterior:
-        """The fitted distribution: draws, densities, predictions."""
+    def guide(self) -> Posterior:
+        """The variational distribution: draws, densities, its ELBO."""
         return Posterior(self.problem, self.params)
 
     @cached_property
+    def posterior(self) -> Posterior:
+        """Draws of the posterior, their moments, predictions.
+
+        By default they are corrected, by weights or moves. Where a family was asked for, they are
+        the guide's own.
+        """
+        if self.correction is None:
+            return self.guide
+        return CorrectedPosterior(self.problem, self.params, self.correction)
+
+    @property
+    def log_evidence(self) -> float | None:
+        """Log marginal likelihood of the data; None where draws were not corrected."""
+        return None if self.correction is None else self.correction.log_evidence
+
+    @property
+    def log_evidence_se(self) -> float | None:
+        """Its standard error."""
+        return None if self.correction is None else self.correction.log_evidence_se
+
+    def refine(self, max_error: float | None = None) -> Fit:
+        """A better fit of the same model: with a smaller error, or with more effort.
+
+        >>> import numpyro, numpyro.distributions as dist, asvi
+        >>> def model(y):
+        ...     rate = numpyro.sample("rate", dist.Exponential(1.0))
+        ...     numpyro.sample("y", dist.Poisson(rate), obs=y)
+        >>> result = asvi.fit(model, 3, progress=False)
+        >>> len(result.refine(max_error=0.02).correction.pool) > len(result.correction.pool)
+        True
+        """
+        if not self.asked:
+            raise AsviError(
+                "refine() goes on from a call of asvi.fit, and this fit was loaded from a file.\n"
+                'Write instead:\n    asvi.fit(model, *data, effort="thorough")'
+            )
+        asked = dict(self.asked)
+        model, (args, kwargs) = asked.pop("model"), self.problem.arguments
+        if max_error is not None:
+            asked["max_error"] = max_error
+        else:
+            efforts = EFFORTS[EFFORTS.index(asked["effort"] or "auto") + 1 :]
+            asked["effort"] = efforts[0] if efforts else EFFORTS[-1]
+        return fit(model, *args, **{n: x for n, x in asked.items() if x is not None}, **kwargs)
+
+    @cached_property
     def _report(self) -> Report:
+        if self.correction is not None:
+            return judge_correction(self.correction, self)
         self.problem.arguments.need_data("diagnose()")
-        return diagnose(self.posterior, self)
+        return diagnose(self.guide, self)
 
     def diagnose(self) -> Report:
         """How good the posterior is, in numbers and in plain words; see :mod:`asvi.diagnose`."""
@@ -84,7 +141,8 @@ class Fit:
         ``model_path``, like ``"my_model.py:model"``, lets ``asvi report`` find the model again.
         """
         told = self.told or (str(self.diagnose()) if self.problem.arguments.has_data else "")
-        stored.save(path, self.posterior, self, {"diagnosis": told, "model_path": model_path})
+        about = {"diagnosis": told, "model_path": model_path}
+        stored.save(path, self.guide, self, self.correction, about)
 
     def __str__(self) -> str:
         from rich.console import Console
@@ -97,15 +155,22 @@ class Fit:
 
     def __rich_parts__(self) -> list[Any]:
         parts: list[Any] = [inference_data.summary_table(self.posterior)]
-        parts.append(
-            f"ELBO {self.elbo:.3f} ± {self.elbo_se:.3f} after {self.steps} steps "
-            f"({self.seconds:.1f} s); {self.message}"
-        )
+        if self.correction is None:
+            parts.append(
+                f"ELBO {self.elbo:.3f} ± {self.elbo_se:.3f} after {self.steps} steps "
+                f"({self.seconds:.1f} s); {self.message}"
+            )
+        else:
+            parts.append(
+                f"log evidence {self.log_evidence:.3f} ± {self.log_evidence_se:.3f}, "
+                f"ELBO {self.elbo:.3f} ± {self.elbo_se:.3f} ({self.seconds:.1f} s)"
+            )
+            parts.append(self.correction.in_words())
         if "family" in self.info:
             parts.append(f"family: {self.info['family']}")
         if self.skipped_steps:
             parts.append(f"{self.skipped_steps} gradients were not finite and were skipped")
-        if self.problem.arguments.has_data:
+        if self.problem.arguments.has_data or self.correction is not None:
             report = self.diagnose()
             parts.append(f"verdict: {report.verdict}. {report.advice}")
             parts += [f"note: {note}" for note in report.notes]
@@ -129,17 +194,20 @@ def fit(
     discrete: str | Mapping[str, str] | None = None,
     progress: bool | None = None,
     checkpoint: str | Path | None = None,
+    effort: str | None = None,
+    max_error: float | None = None,
     **kwargs: Any,
 ) -> Fit:
-    """Fit a variational posterior to ``model(*args, **kwargs)``; nothing needs to be tuned.
+    """The posterior of ``model(*args, **kwargs)``; nothing needs to be tuned.
 
     :param model: an ordinary NumPyro model.
     :param key: a ``jax.random.key``; the same key gives the same result, bit for bit, on one
         machine. Without it, ``jax.random.key(0)``.
     :param family: see :class:`~asvi.guide.AutoASVI`; also a family of the whole model. Without it,
-        :class:`~asvi.families.StructuredNormal` where that is within the tolerance of the
-        posterior, else :class:`~asvi.families.Coupled`, or, for large models, what is ahead of two
-        short runs; see :mod:`asvi.fitting.choice`.
+        :class:`~asvi.families.StructuredNormal`, whose draws are corrected by weights or moves.
+        Where it does not hold the model, or its draws cannot be corrected, it is
+        :class:`~asvi.families.Coupled`, or, for large models, what is ahead of two short runs; see
+        :mod:`asvi.fitting.choice`. A family that is asked for is trained and not corrected.
     :param amortize: a plate whose latents get their data terms from a network that reads the data
         of each point, for large or subsampled plates: short for ``family=Amortized(plate=...)``;
         with ``family`` as its ``base``. See :class:`~asvi.families.Amortized`.
@@ -159,7 +227,11 @@ def fit(
         :class:`~asvi.objective.ELBO`.
     :param progress: show a line of progress (default True).
     :param checkpoint: a file that the run is saved to as it goes; after a kill, the same call, or
-        :func:`resume`, goes on from there to the same result. There is no first look then.
+        :func:`resume`, goes on from there to the same result. Draws are not corrected then.
+    :param effort: ``"quick"`` corrects draws by weights alone, ``"auto"``, the default, by moves
+        where weights do not do, ``"thorough"`` trains a guide to within the tolerance.
+    :param max_error: two standard errors of every mean, in posterior standard deviations, and of
+        every standard deviation, relative, that the draws are to be below (default 0.05).
 
     >>> import jax, jax.numpy as jnp, numpyro, numpyro.distributions as dist, asvi
     >>> def model(y):
@@ -174,8 +246,11 @@ def fit(
         "key": key, "family": family, "amortize": amortize, "draws": draws, "steps": steps,
         "restarts": restarts, "optimizer": optimizer, "tolerance": tolerance,
         "discrete": discrete, "progress": progress, "checkpoint": checkpoint,
+        "effort": effort, "max_error": max_error,
     }  # fmt: skip
     check_options(model, "asvi.fit", options)
+    asked, error = {"model": model, **options}, _max_error(max_error)
+    effort = _effort(effort)
     discrete, progress = discrete or "auto", progress is not False
     chosen = {"draws": draws, "max_steps": steps, "lanes": restarts, "tolerance": tolerance}
     plan = Plan(**{name: value for name, value in chosen.items() if value is not None})
@@ -184,14 +259,18 @@ def fit(
     if checkpoint is not None:
         checkpoints.check_writable(checkpoint)
     if isinstance(family, StructuredNormal) and amortize is None:
-        problem, found = fit_structured(model, family, args, kwargs, key, plan, begun)
+        problem, found, _ = fit_structured(model, family, args, kwargs, key, plan, begun)
         found.info["family"] = f"{name_of(family)}, as asked for"
-        return _as_fit(found, problem)
+        return _as_fit(found, problem, asked=asked)
     choice, first = _asked(family, amortize), None
-    if choice is None:
-        if optimizer is None and checkpoint is None:
-            first = _first_look(model, args, kwargs, key, plan, begun)
-        if first is not None and first.info["nearness"] <= plan.tolerance:
+    if choice is None and optimizer is None and checkpoint is None:
+        first = _corrected(model, args, kwargs, key, plan, error, effort, begun)
+    if first is not None:
+        first.asked = asked
+        is_near = first.info["nearness"] <= plan.tolerance
+        if is_near if effort == "thorough" else first.diagnose().verdict != BAD:
+            return first
+        if effort == "quick":
             return first
     key = jax.random.key(0) if key is None else key
     if choice is None:
@@ -208,24 +287,49 @@ def fit(
         if "interrupted" in found.message:
             first.message, first.converged = found.message, False
         return first
-    return _rechecked(_as_fit(found, problem))
+    return _rechecked(_as_fit(found, problem, asked=asked))
 
 
-def _first_look(
-    model: Callable, args: tuple, kwargs: dict[str, Any], key: Any, plan: Plan, begun: float
+def _effort(effort: str | None) -> str:
+    if effort is not None and effort not in EFFORTS:
+        raise AsviError(
+            f"effort={effort!r} is none of {', '.join(map(repr, EFFORTS))}.\n"
+            'Write instead:\n    asvi.fit(model, y, effort="thorough")'
+        )
+    return effort or "auto"
+
+
+def _max_error(max_error: float | None) -> float:
+    if max_error is None:
+        return Settings.max_error
+    if not 0 < max_error <= 1:
+        raise AsviError(
+            f"max_error={max_error!r} must be above 0 and at most 1: it is in posterior standard "
+            "deviations.\nWrite instead:\n    asvi.fit(model, y, max_error=0.05)"
+        )
+    return float(max_error)
+
+
+def _corrected(
+    model: Callable,
+    args: tuple,
+    kwargs: dict[str, Any],
+    key: Any,
+    plan: Plan,
+    max_error: float,
+    effort: str,
+    begun: float,
 ) -> Fit | None:
-    """The nearest Gaussian over the program's noise: often all there is to find. None without."""
+    """The nearest Gaussian over the program's noise, its draws corrected. None without."""
     try:
-        problem, found = fit_structured(
+        problem, run, found = fit_structured(
             model, StructuredNormal(), args, kwargs, key, plan, begun, quick=True
         )
     except FamilyError:
         return None
-    found.info["family"] = (
-        f"StructuredNormal: importance weights find it within {found.info['divergence']:.1g} nat "
-        "of the posterior, less than the tolerance. family=asvi.families.Coupled() overrides it"
-    )
-    return _as_fit(found, problem)
+    correction = correct_gaussian(found, key, max_error, effort)
+    run.seconds = time.monotonic() - begun
+    return _as_fit(run, problem, correction=correction)
 
 
 def _why(problem: Problem, found: Run, measured: str | None) -> str:
@@ -293,9 +397,8 @@ def load(
     Where the family holds a network of your own, give that family, too: the file has its weights,
     not its code.
     """
-    found, problem, about = stored.load(path, model, family, args, kwargs)
-    result = _as_fit(found, problem)
-    result.told = about["diagnosis"]
+    found, problem, correction, about = stored.load(path, model, family, args, kwargs)
+    result = _as_fit(found, problem, correction=correction, told=about["diagnosis"])
     return result
 
 
@@ -323,8 +426,8 @@ def _with_optimizer(plan: Plan, optimizer: Any) -> Plan:
     return replace(plan, optimizer=optimizer, rates=(1.0,), gaussian_rates=(1.0,))
 
 
-def _as_fit(found: Run, problem: Problem) -> Fit:
-    return Fit(**vars(found), problem=problem)
+def _as_fit(found: Run, problem: Problem, **more: Any) -> Fit:
+    return Fit(**vars(found), problem=problem, **more)
 
 
 def _rechecked(result: Fit) -> Fit:
@@ -332,7 +435,7 @@ def _rechecked(result: Fit) -> Fit:
     for more in range(2):
         # What a rare draw moves is asked again, with more of them.
         key = jax.random.fold_in(jax.random.key(21), more)
-        weights = result.posterior.importance(key, 1000 * 4**more)[1]
+        weights = result.guide.importance(key, 1000 * 4**more)[1]
         if check_elbo(result.elbo, result.elbo_se, weights.log_ratios):
             return result
     ratios = weights.log_ratios

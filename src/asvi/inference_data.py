@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from rich.table import Table
 
@@ -58,15 +59,22 @@ def to_arviz(posterior: Posterior, run: Any, draws: int, key: jax.Array | None) 
     keys = jax.random.split(jax.random.key(0) if key is None else key, 3)
     problem = posterior.problem
     program = problem.program
-    found, log_q = posterior._draw(keys[0], (draws,))
-    joint = posterior.model_log_prob(found)
+    found, log_p, log_q = posterior.chains(keys[0], draws)
+    together = {n: jnp.reshape(x, (-1, *x.shape[2:])) for n, x in found.items()}
+    chains = np.shape(log_q)
     flat = any(is_flat(site.distribution) for site in program.latent)  # no prior to draw from
+    likelihood = posterior.log_likelihood(together)
     groups = {
-        "posterior": _one_chain({n: x for n, x in found.items() if n not in posterior.parts}),
+        "posterior": {n: np.asarray(x) for n, x in found.items() if n not in posterior.parts},
         "prior": {} if flat else _one_chain(prior_draws(posterior, keys[1], draws)),
         "posterior_predictive": _one_chain(posterior.predictive(keys[2], draws=draws)),
-        "log_likelihood": _one_chain(posterior.log_likelihood(found)),
-        "sample_stats": _one_chain({"lp": joint, "log_q": log_q, "log_weight": joint - log_q}),
+        "log_likelihood": {
+            n: np.reshape(np.asarray(x), chains + x.shape[1:]) for n, x in likelihood.items()
+        },
+        "sample_stats": {
+            n: np.asarray(x)
+            for n, x in {"lp": log_p, "log_q": log_q, "log_weight": log_p - log_q}.items()
+        },
         "observed_data": _observed(posterior),
     }
     dims = {site.name: dimensions(site) for site in program.sites if site.kind != "factor"}
@@ -84,6 +92,8 @@ def to_arviz(posterior: Posterior, run: Any, draws: int, key: jax.Array | None) 
         )
         groups = {k: {n: x for n, x in g.items() if n not in out} for k, g in groups.items()}
     attrs = {"inference_library": "asvi", "elbo": run.elbo, "elbo_se": run.elbo_se}
+    if run.log_evidence is not None:
+        attrs |= {"log_evidence": run.log_evidence, "log_evidence_se": run.log_evidence_se}
     return _from_dict(groups, dims, coords, attrs)
 
 

@@ -104,6 +104,11 @@ class Posterior:
         reshaped = {k: v.reshape(shape + v.shape[1:]) for k, v in drawn.items()}
         return reshaped, log_q.reshape(shape)
 
+    def chains(self, key: jax.Array, draws: int) -> tuple[Draws, jax.Array, jax.Array]:
+        """Draws (chains, draws, ...), and their log densities by model and guide."""
+        found, log_q = self._draw(key, (1, draws))
+        return found, self.model_log_prob(found), log_q
+
     def draw_one(self, key: jax.Array, params: dict[str, Any]) -> tuple[Draws, jax.Array]:
         """One draw and its log density, to be recorded."""
         problem = self.problem

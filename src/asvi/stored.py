@@ -20,6 +20,7 @@ from asvi import families
 from asvi.errors import AsviError, ModelError
 from asvi.families import Amortized, Family, SetEncoder
 from asvi.files import read_file, write_file
+from asvi.fitting.correction.result import Correction
 from asvi.fitting.problem import Problem
 from asvi.fitting.run import Run
 from asvi.posterior import Posterior
@@ -28,16 +29,24 @@ from asvi.stored_arguments import (
     arguments_that_draws_need,
     recorded_draw,
 )
+from asvi.stored_draws import correction_from_file, correction_to_file
 
 __all__ = ["load", "model_path_of", "save"]
 
 KIND = "an asvi fit"
-FORMAT = 2
+FORMAT = 3
+READABLE = (2, 3)
 _NUMBERS = ("elbo", "elbo_se", "converged", "message", "steps", "skipped_steps", "seconds", "info")
 
 
-def save(path: str | Path, posterior: Posterior, run: Any, about: dict[str, Any]) -> None:
-    """Write parameters, what is needed to draw, and the run's account of itself."""
+def save(
+    path: str | Path,
+    posterior: Posterior,
+    run: Any,
+    correction: Correction | None,
+    about: dict[str, Any],
+) -> None:
+    """Write parameters, what is needed to draw, corrected draws, and the run's account of itself."""
     problem = posterior.problem
     arguments, kept, draws = arguments_that_draws_need(posterior)
     header = {
@@ -51,6 +60,8 @@ def save(path: str | Path, posterior: Posterior, run: Any, about: dict[str, Any]
         "about": about,
     }
     arrays = {}
+    if correction is not None:
+        header["correction"], arrays = correction_to_file(correction)
     for name, value in posterior.params.items():
         leaves = jax.tree.leaves(value)
         if hasattr(value, "shape"):
@@ -64,10 +75,10 @@ def save(path: str | Path, posterior: Posterior, run: Any, about: dict[str, Any]
 
 def load(
     path: str | Path, model: Callable, family: Any, args: tuple, kwargs: dict[str, Any]
-) -> tuple[Run, Problem, dict[str, Any]]:
+) -> tuple[Run, Problem, Correction | None, dict[str, Any]]:
     """The run, and its problem for ``model`` at these arguments, or at enough of them to draw."""
     header, stored = read_file(path, KIND)
-    if header.get("format") != FORMAT:
+    if header.get("format") not in READABLE:
         raise AsviError(
             f"{path} has format {header.get('format')}; this version reads format {FORMAT}.\n"
             "Load it with the version of asvi that wrote it, or call asvi.fit again."
@@ -102,7 +113,7 @@ def load(
             "argument) has changed since.\nGive asvi.load the model and data as they were fitted."
         )
     run = Run(losses=stored["losses"], params=params, **header["run"])
-    return run, problem, header["about"]
+    return run, problem, correction_from_file(header.get("correction"), stored), header["about"]
 
 
 def _versions() -> list[str]:

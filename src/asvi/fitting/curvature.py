@@ -87,9 +87,13 @@ class Curvature:
         """Values at points (points, numbers)."""
         return self.look.values(points, self.centring, self.anchor)
 
-    def sites(self, points: np.ndarray, names: list[str]) -> dict[str, np.ndarray]:
-        """Values of these sites at points (points, numbers), (points, ...) each."""
-        return self.look.sites(points, names, self.centring, self.anchor)
+    def slopes(self, points: np.ndarray) -> list[np.ndarray]:
+        """Values (points,) and slopes (points, numbers) at points (points, numbers)."""
+        return self.look.slopes(points, self.centring, self.anchor)
+
+    def sites(self, points: np.ndarray) -> dict[str, np.ndarray]:
+        """Values of sites at points (points, numbers), (points, ...) each; see `VOLUME`."""
+        return self.look.sites(points, self.centring, self.anchor)
 
     def told(self, points: np.ndarray) -> list[np.ndarray]:
         """Location, scale and width of each number's prior at points, (points, numbers) each."""

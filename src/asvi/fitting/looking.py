@@ -7,7 +7,8 @@ others by a compiled program (their values by NumPy, too, where it knows how).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,9 @@ __all__ = ["Compiled", "Computed"]
 
 Found = list[np.ndarray]
 
+TOGETHER = 64  # points whose values of sites are had in one call
+ROOM = 3_500_000  # numbers of a call that NumPy has made, many times, before the compiler is done
+
 
 @dataclass
 class _Look:
@@ -32,6 +36,7 @@ class _Look:
     ways: np.ndarray  # (ways, numbers)
     most: int
     data: tuple[list[Any], dict[str, Any]]  # constants and parameters
+    _on_device: Any = field(default=None, init=False, repr=False)
 
     def kept(self, name: str, make: Callable[[], Any]) -> Any:
         return self.recorded.program.kept((name, self.most, len(self.ways)), make)
@@ -40,12 +45,47 @@ class _Look:
         """As many points as are looked at in one call, and so on."""
         return [points[k : k + self.most] for k in range(0, len(points), self.most)]
 
-    def sites(
-        self, points: np.ndarray, names: list[str], *centring: np.ndarray
-    ) -> dict[str, np.ndarray]:
-        """Values of these sites at points (points, numbers), (points, ...) each."""
-        found = [self.recorded.run(x, *centring, *self.data)[2] for x in points]
-        return {name: np.stack([met[name][1] for met in found]) for name in names}
+    def sites(self, points: np.ndarray, *centring: np.ndarray) -> dict[str, np.ndarray]:
+        """Values of sites at points (points, numbers), (points, ...) each; see `VOLUME`."""
+        program = self.recorded.program
+        run = self._together("values of sites", program.values, TOGETHER, once=True)
+        found = []
+        for k in range(0, len(points), TOGETHER):
+            some = points[k : k + TOGETHER]
+            rows = np.resize(some, (TOGETHER, points.shape[1]))  # one program serves any number
+            values = run(rows, *centring, *self.data)
+            found.append({n: np.asarray(x)[: len(some)] for n, x in values.items()})
+        return {n: np.concatenate([values[n] for values in found]) for n in found[0]}
+
+    def slopes(self, points: np.ndarray, *centring: np.ndarray) -> Found:
+        """Values (points,) and slopes (points, numbers), all in one call."""
+        one = jax.value_and_grad(self.recorded.program.density)
+        run = self._together("values and slopes", one, len(points))
+        return [np.asarray(x, float) for x in run(points, *centring, *self._placed(run))]
+
+    def _placed(self, run: Callable) -> Any:
+        """The data, where a compiled program has them at hand."""
+        if not isinstance(run, compiling.Compiled):
+            return self.data
+        if self._on_device is None:
+            self._on_device = jax.device_put(self.data)
+        return self._on_device
+
+    def _together(self, name: str, one: Callable, count: int, once: bool = False) -> Callable:
+        """``one`` at ``count`` points: by NumPy where that is small."""
+        program, size = self.recorded.program, self.recorded.size
+
+        def look(points, *rest):
+            return jax.vmap(lambda x: one(x, *rest))(points)
+
+        def make() -> Callable:
+            if program.is_plain and count * self.recorded.work < ROOM:
+                with suppress(NotImplementedError):  # an operation that only the compiler knows
+                    blank = np.zeros(size)
+                    return InNumpy(look, np.zeros((count, size)), blank, blank, *self.data)
+            return compiling.Compiled(look, once=once)
+
+        return program.kept((name, count), make)
 
     def padded(self, points: np.ndarray) -> np.ndarray:
         if len(points) == self.most:
@@ -100,7 +140,7 @@ class Computed(_Look):
 class Compiled(_Look):
     """Looks by a compiled program, which is compiled beside what else goes on."""
 
-    at_once: int  # columns that are had at a time
+    at_once: int = field(kw_only=True)  # columns that are had at a time
 
     def __post_init__(self) -> None:
         points, blank = np.zeros((self.most, self.recorded.size)), np.zeros(self.recorded.size)

@@ -76,7 +76,8 @@ class NoiseSpace:
     ) -> dict[str, Any]:
         """The model at these numbers: log density, each number's location, scale and width.
 
-        And ``met``, the sites' distributions and values.
+        And ``met``, the sites' distributions and values, and the log volume of the values over that
+        of the numbers.
         """
         args, kwargs = self.problem.arguments
         centred = [None if x is None else self.split(x) for x in (centring, anchor)]
@@ -97,4 +98,4 @@ class NoiseSpace:
         extras = reading.frame.extras
         slope = sum(jnp.sum(extras[f"slope|{address}"]) for address in self.sites)
         told = {name: joined(extras, name, self.sites) for name in ("loc", "scale", "width")}
-        return {"log_density": density + slope, **told, "met": trace}
+        return {"log_density": density + slope, "log_volume": slope, **told, "met": trace}

@@ -20,15 +20,17 @@ from numpyro.distributions import Unit
 from asvi.compiling import Compiled, Store
 from asvi.errors import SiteError
 from asvi.fitting.noise_space import NoiseSpace
+from asvi.fitting.work import work_of
 from asvi.folding import folded
 from asvi.in_numpy import Tape
 from asvi.input_check import judge
 from asvi.traced import Traced, key_of, remade
 from asvi.widened import wide, widened
 
-__all__ = ["TOLD", "Recorded"]
+__all__ = ["TOLD", "VOLUME", "Recorded"]
 
 TOLD = ("loc", "scale", "width")  # of each number's prior, at the others' values
+VOLUME = ""  # no site's name: log volume of the values over that of the numbers
 
 
 class RecordedProgram:
@@ -50,8 +52,13 @@ class RecordedProgram:
     def all_told(self, *inputs: Any) -> tuple[jax.Array, ...]:
         """Log density, and each number's location, scale and width."""
         found = self._run(*jax.tree.leaves(inputs))
-        density, told, _ = jax.tree.unflatten(self.tree, found)
+        density, told, _, _ = jax.tree.unflatten(self.tree, found)
         return density, *(told[name] for name in TOLD)
+
+    def values(self, *inputs: Any) -> dict[str, Any]:
+        """Values of latent and deterministic sites, and the log volume of the former."""
+        found = self._run(*jax.tree.leaves(inputs))
+        return jax.tree.unflatten(self.tree, found)[3]
 
     def kept(self, name: Any, make: Callable[[], Any]) -> Any:
         """What ``make`` gives, made once for all data."""
@@ -100,7 +107,9 @@ class Recorded:
 
         def run(vector, centring, anchor, params):
             seen = space.run(vector, params, centring, anchor)
-            return seen["log_density"], {name: seen[name] for name in TOLD}, self._met(seen["met"])
+            told, met = {name: seen[name] for name in TOLD}, seen["met"]
+            values = {VOLUME: seen["log_volume"], **_values(met)}
+            return seen["log_density"], told, self._met(met), values
 
         blank = np.zeros(space.size)
         traced = Traced(run, blank, blank, blank, params)
@@ -136,13 +145,18 @@ class Recorded:
                 found[name] = pair
         return found
 
+    @cached_property
+    def work(self) -> float:
+        """Numbers that a look at one point makes."""
+        return work_of(self.program.alone.jaxpr)
+
     @property
     def is_plain(self) -> bool:
         """Whether NumPy knows all operations of the density, and it has no long loop."""
         return self.program.is_plain
 
-    def run(self, *inputs: Any) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-        """Density, what is told of each number, and distribution and value by site."""
+    def run(self, *inputs: Any) -> tuple[Any, dict[str, Any], dict[str, Any], dict[str, Any]]:
+        """Density, what is told of each number, distribution and value by site, and values."""
         return jax.tree.unflatten(
             self.program.tree, self.program.at_a_point(jax.tree.leaves(inputs))
         )
@@ -164,6 +178,16 @@ class Recorded:
         except (SiteError, NotImplementedError, TypeError, ValueError):
             return False  # the whole check says what it is, if anything
         return True
+
+
+def _values(trace: dict[str, Any]) -> dict[str, Any]:
+    """Of latent and deterministic sites, as far as they are numbers."""
+    return {
+        name: msg["value"]
+        for name, msg in trace.items()
+        if (msg["type"] == "deterministic" and _is_array(msg["value"]))
+        or (msg["type"] == "sample" and not msg["is_observed"] and not isinstance(msg["fn"], Unit))
+    }
 
 
 def _is_array(x: Any) -> bool:

@@ -58,7 +58,7 @@ COMPARED, JUDGED, ROUNDS = 128, 1024, 4  # draws, and how often so many are judg
 NUMBERS = 8_000_000  # of all draws that are judged at once: large models have fewer
 ROUGH = 0.05  # nats: error of the ELBO of what is no posterior anyway
 LEAST = 0.1  # share of draws that must count
-QUICK, QUICK_IN_CELLS = 150, 600  # latent numbers, all together and in groups, of a first look
+QUICK, QUICK_IN_CELLS = 250, 600  # latent numbers, all together and in groups, of a first look
 UNBENT = 0.05  # curvature, of what is usual, of a direction that nothing bends
 DIGITS = 1e-13  # of a precision, beside 1
 LEAST_CENTRED = 0.02  # centring that is worth a climb
@@ -71,9 +71,15 @@ class Found:
     look: Curvature
     mean: np.ndarray
     spread: Arrow
-    draws: np.ndarray  # (draws, numbers) from it
+    noise: np.ndarray  # (draws, numbers), standard normal
+    draws: np.ndarray  # (draws, numbers) made of it
     log_ratios: np.ndarray  # (draws,) of the model's density to its own
     trail: list[float]  # ELBOs on the way
+
+    @property
+    def is_double(self) -> bool:
+        """Whether the density was looked at with more digits than a user has."""
+        return self.look.look.recorded.dtype == np.float64
 
     @property
     def elbo(self) -> float:
@@ -187,7 +193,7 @@ def _search(
         fresh = rng.normal(size=(judged, look.cells.size))
         noise = np.concatenate([noise, fresh])
         ratios = np.concatenate([ratios, _ratios(look, at, hears, fresh)])
-        found = Found(look, at[0], spread, at[0] + (spread @ noise.T).T, ratios, trail)
+        found = Found(look, at[0], spread, noise, at[0] + (spread @ noise.T).T, ratios, trail)
         if not np.isfinite(ratios).all():
             return None
         far = found.divergence - 2 * found.elbo_se > tolerance
@@ -297,8 +303,8 @@ def fit_structured(
     plan: Plan,
     begun: float,
     quick: bool = False,
-) -> tuple[Problem, Run]:
-    """The whole fit: its problem and the run.
+) -> tuple[Problem, Run, Found]:
+    """The whole fit: its problem, the run, and the Gaussian that was found.
 
     Raises :class:`~asvi.errors.FamilyError` where the family does not hold the model, or, if it
     must be ``quick``, where a look at it takes more than a few seconds.
@@ -316,7 +322,7 @@ def fit_structured(
             )
         found = find_structured(problem, key, plan.tolerance)
         if found is not None:
-            return problem, structured_run(problem, found, begun)
+            return problem, structured_run(problem, found, begun), found
         if not (family.cells and guide.cells.groups and guide.cells.size <= LARGEST_DENSE):
             raise FamilyError(
                 "StructuredNormal found no Gaussian: the model's density, or its curvature, is not "
@@ -363,6 +369,8 @@ def structured_run(problem: Problem, found: Found, begun: float) -> Run:
 def _recheck(problem: Problem, found: Found, params: dict[str, np.ndarray]) -> float:
     """Nats of a draw that are lost to rounding; raises where NumPyro knows other densities."""
     some = slice(0, DRAWS)
-    values = found.look.sites(found.draws[some], [s.name for s in problem.program.latent])
+    with precision(found.is_double):
+        values = found.look.sites(found.draws[some])
+    values = {site.name: values[site.name] for site in problem.program.latent}
     check = Recheck(problem, params, {name: x[0] for name, x in values.items()})
     return check(values, params, found.log_ratios[some])

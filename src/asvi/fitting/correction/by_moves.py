@@ -1,0 +1,164 @@
+"""Takes a target; gives draws of it by particles that are led there, and moved.
+
+They move until what was asked for is met, or moves are used up. The first third of the moves since
+they arrived is left out.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from asvi.fitting.correction.checks import Checks, worst
+from asvi.fitting.correction.mixing import Mixing, mixing_of
+from asvi.fitting.correction.moves import Kernel, Particles
+from asvi.fitting.correction.pool import Pool, columns_of, unit_density
+from asvi.fitting.correction.result import Correction
+from asvi.fitting.correction.settings import Settings
+from asvi.fitting.correction.target import Target
+from asvi.fitting.correction.tempering import lead
+
+__all__ = ["by_moves"]
+
+SETTLED = 4.0  # standard errors of a drift that may be chance
+ENOUGH = 32  # moves after which what needs many times as many is given up
+LEADING = 5  # directions in which particles are spread most
+
+
+class Chain:
+    """Particles at the target, and where they were: all moves since they arrived."""
+
+    def __init__(self, kernel: Kernel, particles: Particles, settings: Settings):
+        self.kernel, self.particles, self.settings = kernel, particles, settings
+        self.noise: list[np.ndarray] = []  # (particles, numbers) after each move
+        self.log_ratio: list[np.ndarray] = []
+        self.began: list[np.ndarray] = []
+        self.accepted: list[np.ndarray] = []
+        self.walls: list[np.ndarray] = []
+        self._sites: dict[int, tuple[dict[str, np.ndarray], np.ndarray]] = {}
+
+    def __len__(self) -> int:
+        return len(self.noise)
+
+    def move(self, count: int) -> None:
+        for _ in range(count):
+            if len(self) in self.settings.metric_moves:
+                self.kernel.learn_metric(self.particles)
+            before = self.particles.noise
+            moved = self.kernel(self.particles, 1.0)
+            self.particles = moved.particles
+            self.noise.append(self.particles.noise.copy())
+            self.log_ratio.append(self.particles.log_ratio)
+            self.began.append(before)
+            self.accepted.append(moved.accepted)
+            self.walls.append(moved.walls)
+
+    def sites(self, begin: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Values of sites from this move on, (moves, particles, ...), and their log volume."""
+        for k in range(begin, len(self)):
+            if k not in self._sites:
+                self._sites[k] = self.kernel.target.sites(self.noise[k])
+        some = [self._sites[k] for k in range(begin, len(self))]
+        names = some[0][0]
+        return {n: np.stack([x[n] for x, _ in some]) for n in names}, np.stack([v for _, v in some])
+
+    def pool(self, begin: int) -> Pool:
+        """Draws from this move on."""
+        sites, volume = self.sites(begin)
+        noise, ratio = np.stack(self.noise[begin:]), np.stack(self.log_ratio[begin:])
+        log_q = unit_density(noise) - volume
+        constant = 0.5 * noise.shape[-1] * np.log(2 * np.pi)
+        log_p, apart = ratio + constant + log_q, self.apart
+        return Pool({n: apart(x) for n, x in sites.items()}, apart(log_p), apart(log_q))
+
+    def apart(self, x: np.ndarray) -> np.ndarray:
+        """What there is after each move, (moves, particles, ...), as (islands, draws, ...)."""
+        moves, islands = len(x), self.settings.islands
+        x = x.reshape(moves, islands, -1, *x.shape[2:])
+        return np.moveaxis(x, 1, 0).reshape(islands, -1, *x.shape[3:])
+
+    def further(self, count: int) -> Pool:
+        begin = len(self)
+        self.move(-(-count // len(self.particles)))
+        found = self.pool(begin)
+        self.forget()
+        return found
+
+    def forget(self) -> None:
+        """Let go of what only the pool and its checks ask for."""
+        for kept in (self.began, self.accepted, self.walls):
+            kept.clear()
+        self._sites.clear()
+
+
+def by_moves(target: Target, settings: Settings, rng: np.random.Generator) -> Correction:
+    """Particles led to the target, and moved until what was asked for is met."""
+    count = settings.particles_for(target)
+    half = rng.normal(size=(settings.islands, count // settings.islands // 2, target.size))
+    begin = np.concatenate([half, -half], 1).reshape(count, target.size)
+    kernel = Kernel.for_size(target, rng)
+    path = lead(kernel, Particles.at(target, begin), settings.islands)
+    chain = Chain(kernel, path.particles, settings)
+    wanted, most = settings.first_moves, settings.moves_for(target)
+    while True:
+        chain.move(wanted - len(chain))
+        first = len(chain) // 3
+        names, values = columns_of(chain.sites(first)[0], lead=2)
+        mixing = mixing_of(values, settings.islands)
+        checks = _checks_of_moves(chain, first, names, mixing, len(path.temperatures))
+        if may_end(checks, settings.max_error, most) or wanted >= most:
+            break
+        wanted = min(most, 2 * wanted)
+    ratios = path.width * chain.apart(np.stack(chain.log_ratio[first:]))
+    effective = float(np.clip(checks.effective_draws, settings.islands, ratios.size))
+    path.count(path.last, ratios, effective)
+    evidence = path.log_evidence + 0.5 * target.size * np.log(2 * np.pi)
+    pool = chain.pool(first)
+    chain.forget()
+    return Correction(
+        "moves", pool, checks, evidence, path.log_evidence_se, settings.max_error, chain
+    )
+
+
+def may_end(checks: Checks, max_error: float, most: int) -> bool:
+    """Whether moves may end: all is met, or what is not is plainly out of reach.
+
+    The sd of a number with a heavy tail hangs on rare draws. Where its quantiles are known, and
+    its moments would need more moves than ``most``, more are of no use.
+    """
+    off = 2 * max(checks.mean_error, checks.sd_error) / max_error
+    known = 2 * checks.rank_error <= max_error and checks.drift <= SETTLED
+    hopeless = checks.moves * off**2 > most and checks.moves >= ENOUGH
+    return known and (off <= 1 or hopeless)
+
+
+def _checks_of_moves(
+    chain: Chain, first: int, names: list[str], mixing: Mixing, temperatures: int
+) -> Checks:
+    fewest = int(np.argmin(mixing.effective))
+    return Checks(
+        *worst(names, mixing.mean_error),
+        *worst(names, mixing.sd_error),
+        float(mixing.effective[fewest]),
+        names[fewest],
+        None,
+        *worst(names, mixing.r_hat),
+        *worst(names, mixing.rank_error),
+        *worst(names, mixing.drift),
+        walls=float(np.mean(chain.walls[first:])),
+        tail_acceptance=_tail_acceptance(chain, first),
+        moves=len(chain),
+        temperatures=temperatures,
+        particles=len(chain.particles),
+    )
+
+
+def _tail_acceptance(chain: Chain, first: int) -> float:
+    """Least acceptance of the outermost twentieth, on either side of the leading directions."""
+    began = np.concatenate(chain.began[first:])
+    accepted = np.concatenate(chain.accepted[first:])
+    _, ways = np.linalg.eigh(np.atleast_2d(np.cov(began.T)))
+    along = began @ ways[:, -LEADING:]
+    few = max(1, len(along) // 20)
+    order = np.argsort(along, 0)
+    ends = [order[:few], order[-few:]]
+    return float(min(accepted[end].mean(0).min() for end in ends))

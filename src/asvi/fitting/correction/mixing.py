@@ -1,0 +1,84 @@
+"""Takes draws of particles as they move; gives how far their moments can be trusted.
+
+A particle's mean over its moves is one of many that are nearly independent: their spread is the
+Monte Carlo error of the whole, whatever the autocorrelation. Particles of an island may have
+forebears in common; islands never met, and the spread of their means tells what particles share.
+The larger of both counts. Nested R̂ (Margossian et al. 2022) compares islands, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtri
+from scipy.stats import rankdata
+
+__all__ = ["Mixing", "mixing_of"]
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """Of every number, (numbers,) each."""
+
+    mean_error: np.ndarray  # standard error of the mean, in posterior sds
+    sd_error: np.ndarray  # relative standard error of the sd
+    rank_error: np.ndarray  # the larger of both, of ranks made normal: tails do not rule it
+    r_hat: np.ndarray  # nested, rank-normalised, of location or scale, whichever is larger
+    drift: np.ndarray  # how far mean or sd moved from early to late moves, in standard errors
+
+    @property
+    def effective(self) -> np.ndarray:
+        """Independent draws that would tell the mean as well."""
+        return 1 / np.maximum(self.mean_error, 1e-9) ** 2
+
+
+def mixing_of(draws: np.ndarray, islands: int) -> Mixing:
+    """``draws``: (moves, particles, numbers); particles of an island stand together.
+
+    >>> draws = np.random.default_rng(0).normal(size=(10, 400, 1))   # all independent
+    >>> found = mixing_of(draws, islands=8)
+    >>> bool(3000 < found.effective[0] < 5000), bool(found.r_hat[0] < 1.01)
+    (True, True)
+    """
+    moves, count, _ = draws.shape
+    sd = draws.std((0, 1))
+    unit = (draws - draws.mean((0, 1))) / np.where(sd > 0, sd, 1.0)
+    square, root, third = unit**2, np.sqrt(count), max(1, moves // 3)
+
+    def error(x: np.ndarray) -> np.ndarray:
+        each = x.mean(0)
+        apart = each.reshape(islands, count // islands, -1).mean(1)
+        return np.maximum(each.std(0, ddof=1) / root, apart.std(0, ddof=1) / np.sqrt(islands))
+
+    def drift(x: np.ndarray) -> np.ndarray:
+        change = x[-third:].mean(0) - x[:third].mean(0)
+        return np.abs(change.mean(0)) / np.maximum(change.std(0, ddof=1) / root, 1e-12)
+
+    scores = normal_scores(unit)
+    return Mixing(
+        mean_error=error(unit),
+        sd_error=0.5 * error(square),
+        rank_error=np.maximum(error(scores), 0.5 * error(scores**2)),
+        r_hat=np.maximum(
+            nested_r_hat(scores, islands),
+            nested_r_hat(normal_scores(np.abs(unit - np.median(unit, (0, 1)))), islands),
+        ),
+        drift=np.maximum(drift(scores), drift(scores**2)) if moves > 2 else np.zeros_like(sd),
+    )
+
+
+def normal_scores(draws: np.ndarray) -> np.ndarray:
+    """Normal quantiles of the ranks among all draws (moves, particles, numbers) of each number."""
+    ranks = rankdata(draws.reshape(-1, draws.shape[-1]), axis=0)
+    return ndtri((ranks - 0.375) / (len(ranks) + 0.25)).reshape(draws.shape)
+
+
+def nested_r_hat(draws: np.ndarray, islands: int) -> np.ndarray:
+    """Of draws (moves, particles, numbers), islands of particles being the superchains."""
+    moves, count, size = draws.shape
+    apart = np.moveaxis(draws.reshape(moves, islands, count // islands, size), 1, 0)
+    flat = apart.reshape(islands, -1, size)
+    between = flat.mean(1).var(0, ddof=1)
+    within = flat.var(1, ddof=1).mean(0)
+    return np.sqrt(1 + between / np.maximum(within, 1e-12))

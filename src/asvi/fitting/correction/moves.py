@@ -1,0 +1,182 @@
+"""Takes a target and particles; gives them moved by Hamiltonian Monte Carlo, all at once.
+
+Between a unit normal and the target, at temperature β,
+
+.. math:: \\pi_\\beta(\\epsilon) \\propto N(\\epsilon; 0, I)^{1-\\beta}\\, \\bar p(\\epsilon)^\\beta,
+
+is what the moves leave as it is. In the noise of a good Gaussian all of these are nearly unit
+normals: few steps cross them, and one length of step, found on the way, serves all particles.
+
+Where it does not, in the neck of a funnel, say, the loss of energy is large. Such particles try
+again, along the same way in finer steps (delayed rejection: Modi, Barnett and Carpenter 2024). With
+the first try's acceptance :math:`a_1`, the second's is
+
+.. math:: a_2(x \\to y) = \\min\\Bigl(1,
+   \\frac{\\pi(y)\\,(1 - a_1(y))}{\\pi(x)\\,(1 - a_1(x))}\\Bigr),
+
+which asks what the long steps would have done from y, back along the way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from asvi.fitting.correction.target import FORBIDDEN, Target
+
+__all__ = ["Kernel", "Moved", "Particles"]
+
+WANTED = 0.8  # acceptance that steps are set for
+WALL = 10.0  # loss of energy of a move that met something its steps are too long for
+RARE = 0.01  # share of particles at walls below which nothing is tried again
+HOPELESS = 2.0  # loss of energy from which on finer steps are tried
+FINER = 8  # of them for one
+TOGETHER = 64  # particles that try finer steps in one call
+ROAD = 2.0  # length of a move: a quarter of a period of a unit normal is 1.57
+MOST_STEPS = 60
+SHORTEST, LONGEST = 1e-3, 1.5  # steps
+
+
+@dataclass
+class Particles:
+    """Noise with the target's log density and slope there."""
+
+    noise: np.ndarray  # (particles, numbers)
+    value: np.ndarray  # (particles,)
+    slope: np.ndarray  # (particles, numbers)
+
+    @classmethod
+    def at(cls, target: Target, noise: np.ndarray) -> Particles:
+        return cls(noise, *target(noise))
+
+    def __len__(self) -> int:
+        return len(self.noise)
+
+    @property
+    def log_ratio(self) -> np.ndarray:
+        """Log ratio of the target to the unit normal, but for their constants."""
+        return self.value + 0.5 * np.sum(self.noise**2, -1)
+
+    def taken(self, index: np.ndarray) -> Particles:
+        return Particles(self.noise[index], self.value[index], self.slope[index])
+
+    def put(self, index: np.ndarray, others: Particles) -> None:
+        """Let these ones be the others."""
+        self.noise[index], self.value[index] = others.noise, others.value
+        self.slope[index] = others.slope
+
+    def where(self, ok: np.ndarray, others: Particles) -> Particles:
+        """These where ``ok``, else the others."""
+        return Particles(
+            np.where(ok[:, None], self.noise, others.noise),
+            np.where(ok, self.value, others.value),
+            np.where(ok[:, None], self.slope, others.slope),
+        )
+
+
+@dataclass
+class Moved:
+    """One move of all particles: where they are now, and how it went."""
+
+    particles: Particles
+    accepted: np.ndarray  # (particles,) probabilities
+    walls: np.ndarray  # (particles,) whether finer steps, too, met a wall
+
+
+@dataclass(frozen=True)
+class _Way:
+    """What a move fixes beforehand: temperature, number of steps, each particle's length of one."""
+
+    beta: float
+    count: int
+    length: np.ndarray  # (particles, 1)
+
+    def finer(self) -> _Way:
+        return _Way(self.beta, FINER * self.count, self.length / FINER)
+
+    def taken(self, index: np.ndarray) -> _Way:
+        return _Way(self.beta, self.count, self.length[index])
+
+
+@dataclass
+class Kernel:
+    """Moves with a metric, the factor of a covariance, and a length of step that adapts."""
+
+    target: Target
+    rng: np.random.Generator
+    step: float
+    metric: np.ndarray | None = field(default=None)  # (numbers, numbers); None is the identity
+
+    @classmethod
+    def for_size(cls, target: Target, rng: np.random.Generator) -> Kernel:
+        return cls(target, rng, 0.9 / target.size**0.25)
+
+    def learn_metric(self, particles: Particles) -> None:
+        """The covariance of the particles, drawn to its diagonal where they are few."""
+        n, size = particles.noise.shape
+        share = min(0.9, max(0.0, 1 - size / n))
+        found = np.atleast_2d(np.cov(particles.noise.T))
+        found = share * found + (1 - share) * np.diag(np.diag(found))
+        self.metric = np.linalg.cholesky(found + 1e-9 * np.eye(size))
+
+    def __call__(self, particles: Particles, temperature: float) -> Moved:
+        """One move of each particle."""
+        rng, n = self.rng, len(particles)
+        count = int(np.clip(round(ROAD / self.step * rng.uniform(0.7, 1.3)), 1, MOST_STEPS))
+        way = _Way(temperature, count, self.step * rng.uniform(0.7, 1.3, (n, 1)))
+        momentum = rng.normal(size=particles.noise.shape)
+        there, _, gain = self._along(particles, momentum, way)
+        accepted = np.exp(np.minimum(0.0, gain))
+        self.step *= float(np.exp(accepted.mean() - WANTED))
+        self.step = float(np.clip(self.step, SHORTEST, LONGEST))
+        ok = rng.uniform(size=n) < accepted
+        moved = Moved(there.where(ok, particles), accepted, gain < -WALL)
+        again = np.flatnonzero(~ok & (gain < -HOPELESS))
+        if moved.walls.mean() < RARE:
+            return moved
+        for k in range(0, len(again), TOGETHER):
+            self._try_finer(moved, particles, momentum, way, again[k : k + TOGETHER])
+        return moved
+
+    def _try_finer(
+        self, moved: Moved, before: Particles, momentum: np.ndarray, way: _Way, some: np.ndarray
+    ) -> None:
+        """A second try of these particles, noted in ``moved``."""
+        rows = np.resize(some, TOGETHER)  # one program serves any number of them
+        own = way.taken(rows)
+        there, end, gain = self._along(before.taken(rows), momentum[rows], own.finer())
+        ghost = self._along(there, -end, own)[2]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            refused = np.log1p(-np.exp(np.minimum(0.0, ghost))) - np.log1p(-moved.accepted[rows])
+        gain = np.where(ghost < -HOPELESS, gain + refused, -np.inf)
+        accepted = np.exp(np.minimum(0.0, gain))
+        ok = np.flatnonzero((self.rng.uniform(size=TOGETHER) < accepted)[: len(some)])
+        moved.particles.put(some[ok], there.taken(ok))
+        moved.accepted[some] = accepted[: len(some)]
+        moved.walls[some] &= gain[: len(some)] < -WALL
+
+    def _along(
+        self, particles: Particles, momentum: np.ndarray, way: _Way
+    ) -> tuple[Particles, np.ndarray, np.ndarray]:
+        """Where leapfrog steps lead to: particles, momentum, and what is gained in log density."""
+        begin, now = self._density(particles, momentum, way.beta), particles
+        for _ in range(way.count):
+            momentum = momentum + 0.5 * way.length * self._push(now, way.beta)
+            now = Particles.at(self.target, now.noise + way.length * self._pull(momentum))
+            momentum = momentum + 0.5 * way.length * self._push(now, way.beta)
+        gain = self._density(now, momentum, way.beta) - begin
+        allowed = np.isfinite(gain) & (now.value > FORBIDDEN)
+        return now, momentum, np.where(allowed, gain, -np.inf)
+
+    def _push(self, at: Particles, beta: float) -> np.ndarray:
+        slope = beta * at.slope - (1 - beta) * at.noise
+        return slope if self.metric is None else slope @ self.metric
+
+    def _pull(self, momentum: np.ndarray) -> np.ndarray:
+        return momentum if self.metric is None else momentum @ self.metric.T
+
+    @staticmethod
+    def _density(at: Particles, momentum: np.ndarray, beta: float) -> np.ndarray:
+        normal = np.sum(at.noise**2, -1)
+        return beta * at.value - 0.5 * ((1 - beta) * normal + np.sum(momentum**2, -1))

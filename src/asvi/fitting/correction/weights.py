@@ -1,0 +1,69 @@
+"""Takes draws of a guide with their log ratios; gives draws of the posterior, by their weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from asvi.fitting.correction.pool import columns_of
+from asvi.psis import smooth
+
+__all__ = ["Weighted", "drawn_by_weight", "weighted"]
+
+
+@dataclass(frozen=True)
+class Weighted:
+    """Pareto-smoothed weights of draws, and how far moments by them can be trusted."""
+
+    log_weights: np.ndarray  # (draws,), normalised
+    k_hat: float
+    effective_draws: float
+    names: list[str]
+    mean_error: np.ndarray  # (numbers,): standard error of the mean, in posterior sds
+    sd_error: np.ndarray  # relative standard error of the sd
+    log_evidence: float
+    log_evidence_se: float
+
+
+def weighted(sites: dict[str, np.ndarray], log_ratios: np.ndarray) -> Weighted:
+    """``log_ratios`` (draws,) are those of the model's density to the guide's.
+
+    >>> rng = np.random.default_rng(0)
+    >>> x = 1.1 * rng.normal(size=4000)                            # target: standard normal
+    >>> found = weighted({"x": x}, -x**2 / 2 + (x / 1.1) ** 2 / 2 + np.log(1.1))
+    >>> bool(found.k_hat < 0.5), bool(abs(found.log_evidence) < 0.02)
+    (True, True)
+    """
+    smoothed = smooth(log_ratios)
+    names, x = columns_of(sites)
+    w = np.exp(smoothed.log_weights)
+    mean = w @ x
+    away = x - mean
+    variance = np.maximum(w @ away**2, 1e-300)
+    unit = away**2 / variance
+    mean_error = np.sqrt(w**2 @ unit)
+    sd_error = 0.5 * np.sqrt(w**2 @ (unit - 1) ** 2)
+    total, count = np.logaddexp.reduce(log_ratios), len(log_ratios)
+    relative = np.exp(log_ratios - total) * count
+    return Weighted(
+        smoothed.log_weights,
+        smoothed.k_hat,
+        smoothed.effective_draws,
+        names,
+        mean_error,
+        sd_error,
+        float(total - np.log(count)),
+        float(relative.std(ddof=1) / np.sqrt(count)) if np.isfinite(total) else np.inf,
+    )
+
+
+def drawn_by_weight(log_weights: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Indices of ``count`` draws, taken systematically by their weights.
+
+    >>> drawn_by_weight(np.log([0.5, 0.25, 0.25]), 4, np.random.default_rng(0)).tolist()
+    [0, 0, 1, 2]
+    """
+    ends = np.cumsum(np.exp(log_weights - log_weights.max()))
+    at = (np.arange(count) + rng.uniform()) / count * ends[-1]
+    return np.searchsorted(ends, at).clip(0, len(ends) - 1)
