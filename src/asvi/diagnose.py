@@ -107,8 +107,8 @@ class Report:
         ]
         if self.r_hat is not None:
             lines.append(
-                f"nested R-hat {self.r_hat:.3f} ({checks.r_hat_of}); {checks.walls:.1%} of moves met "
-                f"a wall; acceptance in the tails {checks.tail_acceptance:.2f}"
+                f"nested R-hat {self.r_hat:.3f} ({checks.r_hat_of}); {checks.walls:.1%} of moves "
+                f"met a wall; acceptance in the tails {checks.tail_acceptance:.2f}"
             )
         lines.append(
             f"log evidence {self.log_evidence:.3f} ± {self.log_evidence_se:.3f}; "

@@ -1,1 +1,1 @@
-"""Takes a guide that maps noise to draws; gives draws of the posterior: weighted, or moved there."""
+"""Takes a guide that maps noise to draws; gives the posterior: weighted or moved draws."""
