@@ -38,11 +38,12 @@ def _fitted(problem: Any, key: Any, **options: Any) -> Answer:
         draws = result.posterior.resample(draw_key, RESAMPLED)
     else:
         draws = result.posterior.sample(draw_key, (DRAWS,))
+    evidence = result.log_evidence
     return Answer(
         draws=as_numpy(draws),
-        # The bound stands in for the evidence as long as a fit has no better number.
-        log_evidence=float(getattr(result, "log_evidence", result.elbo)),
-        log_evidence_se=float(getattr(result, "log_evidence_se", result.elbo_se)),
+        # The bound stands in for the evidence where a fit has no better number.
+        log_evidence=float(result.elbo if evidence is None else evidence),
+        log_evidence_se=float(result.elbo_se if evidence is None else result.log_evidence_se),
         verdict=report.verdict,
         diagnosis=diagnosis,
         extra={

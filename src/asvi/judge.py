@@ -70,7 +70,7 @@ def _bad(c: Checks) -> list[tuple[bool, str]]:
     return [
         (
             c.temperatures >= LONGEST,
-            f"the way from the Gaussian to the posterior is too long: {c.temperatures} temperatures",
+            f"the way from the Gaussian to the posterior is {c.temperatures} temperatures long",
         ),
         (
             c.r_hat is not None and c.r_hat > UNMIXED,
@@ -100,8 +100,8 @@ def _doubtful(c: Checks, max_error: float) -> list[tuple[bool, str]]:
         ),
         (
             2 * c.sd_error > max_error,
-            f"the sd of {c.sd_error_of!r} is known within {min(2 * c.sd_error, 9.99):.0%}: it hangs "
-            "on rare draws. Its quantiles are known better",
+            f"the sd of {c.sd_error_of!r} is known within {min(2 * c.sd_error, 9.99):.0%}: it "
+            "hangs on rare draws. Its quantiles are known better",
         ),
         (
             2 * c.rank_error > max_error >= 2 * max(c.mean_error, c.sd_error),

@@ -46,7 +46,7 @@ def save(
     correction: Correction | None,
     about: dict[str, Any],
 ) -> None:
-    """Write parameters, what is needed to draw, corrected draws, and the run's account of itself."""
+    """Write parameters, what is needed to draw, corrected draws, and the run's own account."""
     problem = posterior.problem
     arguments, kept, draws = arguments_that_draws_need(posterior)
     header = {
@@ -59,7 +59,7 @@ def save(
         "run": {name: _plain(getattr(run, name)) for name in _NUMBERS},
         "about": about,
     }
-    arrays = {}
+    arrays: dict[str, Any] = {}
     if correction is not None:
         header["correction"], arrays = correction_to_file(correction)
     for name, value in posterior.params.items():

@@ -114,9 +114,8 @@ def by_moves(target: Target, settings: Settings, rng: np.random.Generator) -> Co
     evidence = path.log_evidence + 0.5 * target.size * np.log(2 * np.pi)
     pool = chain.pool(first)
     chain.forget()
-    return Correction(
-        "moves", pool, checks, evidence, path.log_evidence_se, settings.max_error, chain
-    )
+    error = path.log_evidence_se
+    return Correction("moves", pool, checks, evidence, error, settings.max_error, chain)
 
 
 def may_end(checks: Checks, max_error: float, most: int) -> bool:

@@ -5,9 +5,9 @@ Bennett's acceptance ratio is the root r of
 .. math:: \\sum_{x\\sim p_0} f(\\Delta(x) - r + c) = \\sum_{x\\sim p_1} f(r - c - \\Delta(x)),
    \\qquad f(u) = \\frac1{1+e^{-u}},\\quad c = \\log(n_1/n_0),
 
-with :math:`\\Delta = \\log p_1 - \\log p_0`, not normalised. Of all estimates from these draws it has
-the least variance (Bennett 1976; Meng and Wong 1996). Heavy weights, which rule the mean of a few
-hundred, do not rule it: they meet the draws of the other side.
+with :math:`\\Delta = \\log p_1 - \\log p_0`, not normalised. Of all estimates from these draws it
+has the least variance (Bennett 1976; Meng and Wong 1996). Heavy weights, which rule the mean of a
+few hundred, do not rule it: they meet the draws of the other side.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Between a unit normal and the target, at temperature β,
 
-.. math:: \\pi_\\beta(\\epsilon) \\propto N(\\epsilon; 0, I)^{1-\\beta}\\, \\bar p(\\epsilon)^\\beta,
+.. math:: \\pi_\\beta(\\epsilon) \\propto N(\\epsilon; 0, I)^{1-\\beta}\\,
+   \\bar p(\\epsilon)^\\beta,
 
 is what the moves leave as it is. In the noise of a good Gaussian all of these are nearly unit
 normals: few steps cross them, and one length of step, found on the way, serves all particles.

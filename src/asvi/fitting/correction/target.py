@@ -1,7 +1,7 @@
 """Takes a Gaussian over a model's numbers; gives the posterior as a density over its noise.
 
-The Gaussian makes numbers of standard normal noise, :math:`z = \\mu + A\\epsilon`. The better it is,
-the nearer is
+The Gaussian makes numbers of standard normal noise, :math:`z = \\mu + A\\epsilon`. The better it
+is, the nearer is
 
 .. math:: \\log \\bar p(\\epsilon) = \\log p(z(\\epsilon), y) + \\log|\\det A|
 

@@ -1,10 +1,10 @@
 """Takes particles of a unit normal; leads them to the target by temperatures, islands apart.
 
 Sequential Monte Carlo (Del Moral, Doucet and Jasra 2006): particles weighted by
-:math:`\\bar p^{\\Delta\\beta}` stand for the next temperature, are drawn again by their weights, and
-moved. The next temperature is as far away as leaves ``ESS`` of the particles effective. Particles
-are drawn again within islands, which know nothing of each other: whether islands agree says whether
-particles have forgotten where they came from, and how well the evidence is known.
+:math:`\\bar p^{\\Delta\\beta}` stand for the next temperature, are drawn again by their weights,
+and moved. The next temperature is as far away as leaves ``ESS`` of the particles effective.
+Particles are drawn again within islands, which know nothing of each other: whether islands agree says
+whether particles have forgotten where they came from, and how well the evidence is known.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Path:
 
     def count(self, before: np.ndarray, after: np.ndarray, effective: float | None = None) -> None:
         """Add a step to the log evidence, from log ratios of its ends at draws of either."""
-        rows = [x.reshape(self.islands, -1) for x in (before, after)]
-        gain, each = bennett_by_islands(*rows, effective)
+        before, after = (x.reshape(self.islands, -1) for x in (before, after))
+        gain, each = bennett_by_islands(before, after, effective)
         self.log_evidence += gain
         self.by_island += each
 
