@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
+from numpyro.infer.importance import _fit_generalized_pareto
 
 __all__ = ["Smoothed", "smooth"]
 
+FEWEST = 5  # draws of a tail that a shape is fitted to
 TIED = 0.1  # of the draws must count, for a tail of equal weights to be no warning
 
 
@@ -23,7 +24,7 @@ class Smoothed:
 
 
 def smooth(log_ratios: np.ndarray) -> Smoothed:
-    r"""Pareto-smoothed importance sampling (Vehtari et al. 2024), by ArviZ.
+    r"""Pareto-smoothed importance sampling (Vehtari et al. 2024).
 
     The largest weights are replaced by the expected order statistics of a generalised Pareto
     distribution fitted to them. Its shape :math:`\hat k` counts the moments that the weights have:
@@ -49,7 +50,7 @@ def smooth(log_ratios: np.ndarray) -> Smoothed:
     # The exact posterior: the weights differ by rounding alone, and such a tail has no shape.
     if np.std(centred) < 0.02:
         return Smoothed(log_ratios, np.full(n, -np.log(n)), -1.0, float(n))
-    log_weights, k_hat = _by_arviz(centred)
+    log_weights, k_hat = _pareto_smoothed(centred)
     log_weights = log_weights - np.logaddexp.reduce(log_weights)
     effective = float(np.exp(-np.logaddexp.reduce(2 * log_weights)))
     if not np.isfinite(k_hat) and effective > TIED * n:
@@ -57,15 +58,21 @@ def smooth(log_ratios: np.ndarray) -> Smoothed:
     return Smoothed(log_ratios, log_weights, k_hat, effective)
 
 
-def _by_arviz(log_ratios: np.ndarray) -> tuple[np.ndarray, float]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # ArviZ 0.23 announces 1.0; an infinite k̂ is reported by us
-        try:
-            from arviz_stats.base import array_stats  # pyright: ignore[reportMissingImports]
-        except ImportError:  # ArviZ 0.x
-            import arviz
-
-            weights, k_hat = arviz.psislw(log_ratios.copy())
-        else:  # it takes log likelihoods left out, the negative of log ratios
-            weights, k_hat = array_stats.psislw(-log_ratios)
-    return np.asarray(weights), float(k_hat)
+def _pareto_smoothed(log_ratios: np.ndarray) -> tuple[np.ndarray, float]:
+    """Log weights whose tail is smoothed, and the tail's shape, which NumPyro fits."""
+    count = len(log_ratios)
+    tail = int(np.ceil(min(0.2 * count, 3 * np.sqrt(count))))
+    order = np.argsort(log_ratios)
+    found = log_ratios[order] - log_ratios[order[-1]]
+    cut = max(found[-tail - 1], float(np.log(np.finfo(float).tiny)))
+    above = found > cut
+    if np.sum(above) < FEWEST:
+        return log_ratios, np.inf
+    k_hat, sigma = _fit_generalized_pareto(np.exp(found[above]) - np.exp(cut))
+    if np.isfinite(k_hat):
+        at = (np.arange(np.sum(above)) + 0.5) / np.sum(above)
+        drawn = sigma * np.expm1(-k_hat * np.log1p(-at)) / k_hat if k_hat else -np.log1p(-at)
+        found[above] = np.minimum(np.log(drawn + np.exp(cut)), 0.0)
+    smoothed = np.empty(count)
+    smoothed[order] = found
+    return smoothed, float(k_hat)

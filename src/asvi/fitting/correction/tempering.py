@@ -3,8 +3,8 @@
 Sequential Monte Carlo (Del Moral, Doucet and Jasra 2006): particles weighted by
 :math:`\\bar p^{\\Delta\\beta}` stand for the next temperature, are drawn again by their weights,
 and moved. The next temperature is as far away as leaves ``ESS`` of the particles effective.
-Particles are drawn again within islands, which know nothing of each other: whether islands agree says
-whether particles have forgotten where they came from, and how well the evidence is known.
+Particles are drawn again within islands, which know nothing of each other: whether islands agree
+says whether particles have forgotten where they came from, and how well the evidence is known.
 """
 
 from __future__ import annotations
