@@ -36,7 +36,8 @@ def correct(
     k_hat = smooth(log_ratios).k_hat
     if k_hat <= settings.k_hat or not moves:
         found = by_weights(target, noise, log_ratios, settings, rng)
-        if not moves or found.checks.within(settings.max_error):
+        k_hat = found.checks.k_hat  # of more draws
+        if not moves or (k_hat <= settings.k_hat and found.checks.within(settings.max_error)):
             return found
     found = by_moves(target, settings, rng)
     return replace(found, checks=replace(found.checks, k_hat=k_hat))

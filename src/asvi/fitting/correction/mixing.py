@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import ndtri
-from scipy.stats import rankdata
 
 __all__ = ["Mixing", "mixing_of"]
 
@@ -70,8 +69,13 @@ def mixing_of(draws: np.ndarray, islands: int) -> Mixing:
 
 def normal_scores(draws: np.ndarray) -> np.ndarray:
     """Normal quantiles of the ranks among all draws (moves, particles, numbers) of each number."""
-    ranks = rankdata(draws.reshape(-1, draws.shape[-1]), axis=0)
-    return ndtri((ranks - 0.375) / (len(ranks) + 0.25)).reshape(draws.shape)
+    flat = draws.reshape(-1, draws.shape[-1])
+    found = np.empty(flat.shape)
+    for k, column in enumerate(flat.T):
+        _, place, count = np.unique(column, return_inverse=True, return_counts=True)
+        middle = np.cumsum(count) - 0.5 * (count - 1)  # of the ranks of equal draws
+        found[:, k] = ndtri((middle - 0.375) / (len(flat) + 0.25))[place]
+    return found.reshape(draws.shape)
 
 
 def nested_r_hat(draws: np.ndarray, islands: int) -> np.ndarray:
