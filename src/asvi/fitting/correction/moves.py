@@ -32,9 +32,9 @@ WANTED = 0.8  # acceptance that steps are set for
 WALL = 10.0  # loss of energy of a move that met something its steps are too long for
 RARE = 0.01  # share of particles at walls below which nothing is tried again
 HOPELESS = 2.0  # loss of energy from which on finer steps are tried
-FINER = 8  # of them for one
+FINER = 4  # of them for one
 TOGETHER = 64  # particles that try finer steps in one call
-ROAD = 2.0  # length of a move: a quarter of a period of a unit normal is 1.57
+ROAD = 4.0  # length of a move, as a mean: two thirds of a period of a unit normal
 MOST_STEPS = 60
 SHORTEST, LONGEST = 1e-3, 1.5  # steps
 
