@@ -7,16 +7,9 @@ Two ways lead there, and the better end is kept:
   coefficients whose scales span 10⁴; and the path of a chain;
 * the prior's centre itself. Where scales of a hierarchy are unknown, the joint mode is no guide.
 
-From either, natural gradients climb the ELBO of N(m, P⁻¹). With :math:`\\bar g` and
-:math:`\\bar H` the gradient and negative Hessian of the log density, averaged over the Gaussian's
-own draws, a step of length ρ is
-
-.. math:: P \\leftarrow P + \\rho D + \\tfrac{\\rho^2}{2} D P^{-1} D,\\quad D = \\bar H - P,
-   \\qquad m \\leftarrow m + \\rho P^{-1} \\bar g,
-
-which keeps P positive definite (Lin, Schmidt and Khan 2020) and solves a Gaussian posterior in one
-step. The draws are made as the guide will make them, with its edges and no others. Everything is
-computed in double precision where the model allows.
+From either, natural gradients climb the ELBO of N(m, P⁻¹) (:mod:`asvi.fitting.natural_step`). The
+draws are made as the guide will make them, with its edges and no others. Everything is computed in
+double precision where the model allows.
 """
 
 from __future__ import annotations
@@ -30,6 +23,7 @@ import numpy as np
 from asvi.families.cells import Cells
 from asvi.fitting.arrow import Arrow, Eigen
 from asvi.fitting.curvature import Curvature, Seen, curvature, draws_of, precision
+from asvi.fitting.natural_step import natural_step
 from asvi.fitting.noise_space import NoiseSpace
 from asvi.fitting.problem import Problem
 from asvi.fitting.wiring import factor, listeners, wiring
@@ -221,7 +215,7 @@ def rise(
             if known is None:
                 return None
         elbo, slope, hessian = known
-        ahead = _moved(mean, precision, slope, hessian, length)
+        ahead = natural_step(mean, precision, slope, hessian, length)
         found = None
         if ahead is not None:
             found = average(look, ahead[0], factor(ahead[1], hears), fixed)
@@ -253,7 +247,7 @@ def refine(
         fresh = pairs(rng, draws, len(mean))
         found = average(look, mean, factor(precision, hears), fresh)
         if found is not None:
-            ahead = _moved(mean, precision, found[1], found[2], length)
+            ahead = natural_step(mean, precision, found[1], found[2], length)
             mean, precision = ahead if ahead is not None else (mean, precision)
     return mean, precision
 
@@ -285,15 +279,3 @@ def average(
     entropy = np.sum(np.log(spread.diagonal())) + 0.5 * len(mean) * np.log(2 * np.pi)
     elbo = entropy + np.mean(found.value + 0.5 * np.sum(draws**2, -1))
     return float(elbo), found.slope, -found.hessian
-
-
-def _moved(
-    mean: np.ndarray, precision: Arrow, slope: np.ndarray, hessian: Arrow, length: float
-) -> tuple[np.ndarray, Arrow] | None:
-    """One step of the natural gradient; None where numbers run out of digits."""
-    change = hessian - precision
-    new = precision + length * change + (0.5 * length**2) * change.through(precision)
-    new = new.symmetric()
-    if not new.is_positive():
-        return None
-    return mean + length * new.solve(slope), new
