@@ -15,6 +15,7 @@ double precision where the model allows.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +23,7 @@ import numpy as np
 
 from asvi.families.cells import Cells
 from asvi.fitting.arrow import Arrow, Eigen
-from asvi.fitting.curvature import Curvature, Seen, curvature, draws_of, precision
+from asvi.fitting.curvature import CellsMeet, Curvature, Seen, curvature, draws_of, precision
 from asvi.fitting.natural_step import natural_step
 from asvi.fitting.noise_space import NoiseSpace
 from asvi.fitting.problem import Problem
@@ -66,8 +67,9 @@ def find_gaussian(problem: Problem, params: dict[str, Any]) -> Gaussian | None:
             look = curvature(space, params, double)
         except NotImplementedError:
             continue  # a model whose types are written down will not run in another precision
-        with precision(double):
+        with precision(double), suppress(CellsMeet):
             return _best(look, hears)
+        return None
     return None
 
 

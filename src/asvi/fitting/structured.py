@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,7 +27,7 @@ from asvi.families.cells import LARGEST_DENSE
 from asvi.families.numbers import split_numbers
 from asvi.families.structured import StructuredNormal
 from asvi.fitting.arrow import Arrow
-from asvi.fitting.curvature import Curvature, curvature, draws_of, precision
+from asvi.fitting.curvature import CellsMeet, Curvature, curvature, draws_of, precision
 from asvi.fitting.gaussian import (
     NARROW,
     OTHERS,
@@ -130,8 +131,9 @@ def find_structured(problem: Problem, key: jax.Array | None, tolerance: float) -
         # Whatever became of the look: what is wrong with the data is said first.
         problem.finish_check(look.is_fine if look else lambda: False)
         if look is not None:
-            with precision(double):
+            with precision(double), suppress(CellsMeet):
                 return _search(look, hears, rng, tolerance, _flat_numbers(space))
+            return None
     return None
 
 
