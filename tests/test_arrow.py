@@ -16,6 +16,7 @@ from asvi.families.cells import Cells
 from asvi.fitting.arrow import Arrow
 from asvi.fitting.gaussian import find_gaussian
 from asvi.fitting.gaussian_start import may_have_gaussian
+from asvi.fitting.natural_step import around, cholesky, natural_step, within
 from asvi.fitting.problem import Problem
 from asvi.fitting.wiring import factor
 from asvi.program import Program
@@ -54,9 +55,6 @@ def test_it_does_what_the_full_matrix_does():
     np.testing.assert_allclose(b.log_det(), np.linalg.slogdet(other)[1])
     scaled = a.scaled(x[:, 0], x[:, 1]).dense()
     np.testing.assert_allclose(scaled, full * x[:, :1] * x[:, 1])
-    np.testing.assert_allclose(
-        b.through(a).dense(), np.where(pattern(), other @ np.linalg.solve(full, other), 0.0)
-    )
     assert a.is_positive()
     assert not b.is_positive()
 
@@ -68,6 +66,32 @@ def test_it_solves_among_some_numbers():
     some = np.ix_(among, among)
     np.testing.assert_allclose(found[among], np.linalg.solve(a.dense()[some], x[among]))
     assert not found[~among].any()
+
+
+def test_a_triangle_with_cells_first_keeps_the_pattern():
+    a, b = matrix(0), matrix(1, positive=False)
+    root = cholesky(a)
+    full = root.dense()
+    np.testing.assert_allclose(full @ full.T, a.dense(), atol=1e-12)
+    np.testing.assert_allclose(around(root, b).dense(), full @ b.dense() @ full.T, atol=1e-9)
+    np.testing.assert_allclose(within(root, around(root, b)).dense(), b.dense(), atol=1e-9)
+
+
+@pytest.mark.parametrize("of", [CELLS, Cells(np.arange(6))])
+def test_a_natural_step_is_positive_and_reaches_what_is_narrower(of):
+    a, b = matrix(0, of=of), matrix(1, positive=False, of=of)
+    mean, slope = np.zeros(of.size), np.ones(of.size)
+    length = 1e-6
+    _, near = natural_step(mean, a, slope, b, length)
+    change = (b - a).dense()
+    np.testing.assert_allclose((near.dense() - a.dense()) / length, change, rtol=1e-3, atol=1e-3)
+    for longer in (0.1, 1.0):
+        _, new = natural_step(mean, a, slope, b, longer)
+        assert new.is_positive()
+    narrow = a + 10.0 * a
+    found, new = natural_step(mean, a, slope, narrow, 1.0)
+    np.testing.assert_allclose(new.dense(), narrow.dense(), atol=1e-9)
+    np.testing.assert_allclose(found, narrow.solve(slope))
 
 
 @pytest.mark.parametrize("damping", [0.0, 3.0])

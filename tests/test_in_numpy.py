@@ -202,3 +202,11 @@ def test_inputs_that_do_not_move_need_no_derivatives(x):
 def test_single_precision_stays(x):
     found = InNumpy(SMOOTH["normal"], x.astype(np.float32))(x.astype(np.float32))
     assert found.dtype == np.float32
+
+
+def test_of_ways_for_several_platforms_it_takes_the_processors():
+    def model(x):
+        return jax.lax.platform_dependent(x, tpu=jnp.sin, default=lambda x: 2.0 * x)
+
+    x = np.array([1.0, 3.0], np.float32)
+    assert_allclose(InNumpy(model, x)(x), 2 * x)

@@ -216,44 +216,25 @@ class Arrow:
         )
         return Arrow(self.cells, self.core.T, down, right, blocks)
 
-    def through(self, middle: Arrow) -> Arrow:
-        """The entries of M P⁻¹ M, both symmetric, where M has any; P is ``middle``.
-
-        With :math:`U = (1, -B^{-1}D)` of P, whose inverse is :math:`B^{-1}`, where there are cells,
-        and :math:`U S^{-1} U^\\top`.
-        """
-        if not self.cells.groups:
-            return Arrow(self.cells, self.core @ np.linalg.solve(middle.core, self.core))
-        ways = [np.linalg.solve(b, d) for b, d in zip(middle.blocks, middle.down, strict=True)]
-        at_core = self.core - sum(summed(r, w) for r, w in zip(self.right, ways, strict=True))
-        inverse = np.linalg.inv(middle.schur())
-        core = at_core @ inverse @ at_core.T
-        down, blocks = [], []
-        for k, way in enumerate(ways):
-            at_cell = self.down[k] - self.blocks[k] @ way
-            half = np.linalg.solve(middle.blocks[k], self.blocks[k])
-            core = core + summed(self.right[k], np.linalg.solve(middle.blocks[k], self.down[k]))
-            spread = at_cell @ inverse
-            down.append(np.swapaxes(half, 1, 2) @ self.down[k] + spread @ at_core.T)
-            blocks.append(self.blocks[k] @ half + spread @ np.swapaxes(at_cell, 1, 2))
-        right = tuple(np.swapaxes(x, 1, 2) for x in down)
-        return Arrow(self.cells, core, tuple(down), right, tuple(blocks))
-
     def by_size(self, damping: float = 0.0) -> Eigen:
-        """A positive matrix like this one: eigenvalues by their size, with ``damping`` added.
+        """A positive matrix like this one: eigenvalues by their size, with ``damping`` added."""
+        return self.bent(lambda curve: _no_smaller(curve) + damping)
+
+    def bent(self, positive: Callable[[np.ndarray], np.ndarray]) -> Eigen:
+        """The matrix whose eigenvalues are ``positive`` of this one's.
 
         Those of the cells, and of the Schur complement that is left.
         """
         axes, sizes, core = [], [], self.core
         for k, block in enumerate(self.blocks):
             curve, along = np.linalg.eigh(block)
-            size = _no_smaller(curve) + damping
+            size = positive(curve)
             axes.append(along)
             sizes.append(size)
             rotated = np.swapaxes(along, 1, 2) @ self.down[k]
             core = core - summed(np.swapaxes(rotated, 1, 2), rotated / size[..., None])
         curve, along = np.linalg.eigh(core)
-        return Eigen(self, along, _no_smaller(curve) + damping, tuple(axes), tuple(sizes))
+        return Eigen(self, along, positive(curve), tuple(axes), tuple(sizes))
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Takes a problem of a StructuredNormal; gives a Run: natural gradients, no steps of an optimiser.
 
 1. Newton's path to a mode, from a few points, and the prior's centre are starts
-   (:mod:`asvi.fitting.gaussian`). Natural gradients with few draws lead from the best mode, and
-   from the centre; the better end is kept.
+   (:mod:`asvi.fitting.ways`). Natural gradients with few draws lead from the best mode, and from
+   the centre; the better end is kept. Where the mode's Gaussian is the posterior, it is the end.
 2. *Centring.* A number whose scale other numbers set is written as centred as the data know it,
    :math:`c = 1 - \\mathrm{Var}(z)` given these others: Papaspiliopoulos, Roberts and Sköld's
    weight for a Gaussian hierarchy. Natural gradients go on from there; it is kept where it is
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,23 +27,15 @@ from asvi.families.cells import LARGEST_DENSE
 from asvi.families.numbers import split_numbers
 from asvi.families.structured import StructuredNormal
 from asvi.fitting.arrow import Arrow
-from asvi.fitting.curvature import Curvature, curvature, draws_of, precision
-from asvi.fitting.gaussian import (
-    NARROW,
-    OTHERS,
-    SEVERAL,
-    newton,
-    pairs,
-    refine,
-    rise,
-    scaling,
-)
+from asvi.fitting.climbing import Where, log_ratios, pairs, refine, rise
+from asvi.fitting.curvature import CellsMeet, Curvature, curvature, draws_of, precision
 from asvi.fitting.looking import Computed
 from asvi.fitting.noise_space import NoiseSpace
 from asvi.fitting.plan import Plan
 from asvi.fitting.problem import Problem
 from asvi.fitting.recheck import DRAWS, Recheck
 from asvi.fitting.run import Run
+from asvi.fitting.ways import better_end, is_exact, scaling
 from asvi.fitting.wiring import factor
 from asvi.flat import is_flat
 from asvi.improper import no_posterior
@@ -136,8 +129,9 @@ def find_structured(problem: Problem, key: jax.Array | None, tolerance: float) -
         # Whatever became of the look: what is wrong with the data is said first.
         problem.finish_check(look.is_fine if look else lambda: False)
         if look is not None:
-            with precision(double):
+            with precision(double), suppress(CellsMeet):
                 return _search(look, hears, rng, tolerance, _flat_numbers(space))
+            return None
     return None
 
 
@@ -159,20 +153,50 @@ def _search(
     flat: Mapping[str, Any],
 ) -> Found | None:
     trail: list[float] = []
-    at = _nearest(look, hears, trail)
-    if at is None:
+    nearest = _nearest(look, hears, trail)
+    if nearest is None:
         return None
-    compared = _compared(look.cells.size)
-    best = look, at, float(np.mean(_ratios(look, at, hears, compared)))
+    at, compared = nearest[1], _compared(look.cells.size)
+    if is_exact(log_ratios(look, at, hears, compared)):
+        trail.append(nearest[0])
+    else:
+        look, at = _climbed(look, at, nearest[0], hears, compared, trail)
+    _refuse_flat(look, at, compared, hears, flat)
+    spread, ratios = factor(at[1], hears), np.empty(0)
+    noise = np.empty((0, look.cells.size))
+    judged = int(np.clip(NUMBERS // look.cells.size, 64, JUDGED))
+    found = None
+    for _ in range(ROUNDS):
+        fresh = rng.normal(size=(judged, look.cells.size))
+        noise = np.concatenate([noise, fresh])
+        ratios = np.concatenate([ratios, log_ratios(look, at, hears, fresh)])
+        found = Found(look, at[0], spread, noise, at[0] + (spread @ noise.T).T, ratios, trail)
+        if not np.isfinite(ratios).all():
+            return None
+        far = found.divergence - 2 * found.elbo_se > tolerance
+        # Who may be near is told from who is not by more draws.
+        if found.elbo_se <= (max(tolerance, ROUGH) if far else tolerance / 4):
+            break
+    return found
+
+
+def _climbed(
+    look: Curvature,
+    at: Where,
+    elbo: float,
+    hears: Arrow,
+    compared: np.ndarray,
+    trail: list[float],
+) -> tuple[Curvature, Where]:
+    """On from there: as centred as is best, and by more draws."""
     centred = _centred(look, at, hears)
     if centred is not None:
         begin = np.random.default_rng(1)
         then = rise(centred, at, hears, RISE_STEPS, _few(look), begin, **ROUGHLY, trail=trail)
         if then is not None:
-            elbo = float(np.mean(_ratios(centred, then, hears, compared)))
-            if elbo > best[2]:
-                best = centred, then, elbo
-    look, at, elbo = best
+            reached = float(np.mean(log_ratios(centred, then, hears, compared)))
+            if reached > elbo:
+                look, at, elbo = centred, then, reached
     draws = max(_few(look), min(MANY, draws_of(look.cells.size)))
     cheap, again = _is_cheap(look), np.random.default_rng(3)
     sets = 2 if cheap else 1
@@ -182,25 +206,9 @@ def _search(
         # On, and then a mean over what is left.
         lengths = [0.3] * (steps // 2) + [1 / (k + 3) for k in range(steps - steps // 2)]
         further = refine(look, further, hears, lengths, draws, again)
-        if np.mean(_ratios(look, further, hears, compared)) > elbo:
+        if np.mean(log_ratios(look, further, hears, compared)) > elbo:
             at = further
-    _refuse_flat(look, at, compared, hears, flat)
-    spread, ratios = factor(at[1], hears), np.empty(0)
-    noise = np.empty((0, look.cells.size))
-    judged = int(np.clip(NUMBERS // look.cells.size, 64, JUDGED))
-    found = None
-    for _ in range(ROUNDS):
-        fresh = rng.normal(size=(judged, look.cells.size))
-        noise = np.concatenate([noise, fresh])
-        ratios = np.concatenate([ratios, _ratios(look, at, hears, fresh)])
-        found = Found(look, at[0], spread, noise, at[0] + (spread @ noise.T).T, ratios, trail)
-        if not np.isfinite(ratios).all():
-            return None
-        far = found.divergence - 2 * found.elbo_se > tolerance
-        # Who may be near is told from who is not by more draws.
-        if found.elbo_se <= (max(tolerance, ROUGH) if far else tolerance / 4):
-            break
-    return found
+    return look, at
 
 
 def _refuse_flat(
@@ -244,29 +252,16 @@ def _is_cheap(look: Curvature) -> bool:
     return isinstance(look_at, Computed) and look_at.most == draws_of(look.cells.size)
 
 
-def _nearest(look: Curvature, hears: Arrow, trail: list[float]) -> Any:
-    """Mean and precision of the better end of two ways, without centring."""
-    size, cells, few = look.cells.size, look.cells, _few(look)
-    starts = [np.zeros(size)]
-    if size <= SEVERAL:
-        # Posteriors of dynamics have false modes near the prior's centre.
-        starts += list(np.random.default_rng(0).normal(size=(OTHERS, size)))
-    held = scaling(look, cells) if cells.groups else np.zeros(size, bool)
-    modes = [m for x in starts if (m := newton(look, x, held, NEWTON_STEPS)) is not None]
-    begins = [(m.mean, m.precision) for m in sorted(modes, key=lambda mode: -mode.elbo)[:1]]
-    if not (begins and cells.groups):
-        begins += [(np.zeros(size), narrow * Arrow.identity(cells)) for narrow in NARROW]
-    compared = _compared(size)
-    ends: list[tuple[float, Any]] = []
-    for k, begin in enumerate(begins):
+def _nearest(look: Curvature, hears: Arrow, trail: list[float]) -> tuple[float, Where] | None:
+    """ELBO, mean and precision of the better end of two ways, without centring."""
+    few, noise = _few(look), _compared(look.cells.size)
+
+    def climb(at: Where) -> tuple[float, Where] | None:
         rng = np.random.default_rng(1)
-        at = rise(look, begin, hears, RISE_STEPS, few, rng, **ROUGHLY, trail=trail)
-        if at is not None:
-            ends.append((float(np.mean(_ratios(look, at, hears, compared))), at))
-            if k >= len(modes[:1]):
-                break  # further ones are narrower still
-    ends = [end for end in ends if np.isfinite(end[0])]
-    return max(ends, key=lambda end: end[0])[1] if ends else None
+        end = rise(look, at, hears, RISE_STEPS, few, rng, **ROUGHLY, trail=trail)
+        return None if end is None else (float(np.mean(log_ratios(look, end, hears, noise))), end)
+
+    return better_end(look, hears, climb, noise, NEWTON_STEPS)
 
 
 def _centred(look: Curvature, at: Any, hears: Arrow) -> Curvature | None:
@@ -284,14 +279,6 @@ def _centred(look: Curvature, at: Any, hears: Arrow) -> Curvature | None:
     if centring.max() < LEAST_CENTRED:
         return None
     return replace(look, centring=centring, anchor=np.log(scales[0]))
-
-
-def _ratios(look: Curvature, at: Any, hears: Arrow, noise: np.ndarray) -> np.ndarray:
-    """Log ratios of the model's density to the Gaussian's, at draws made of ``noise``."""
-    spread = factor(at[1], hears)
-    values = look.values(at[0] + (spread @ noise.T).T)
-    volume = np.sum(np.log(spread.diagonal())) + 0.5 * len(at[0]) * np.log(2 * np.pi)
-    return values + 0.5 * np.sum(noise**2, -1) + volume
 
 
 def fit_structured(

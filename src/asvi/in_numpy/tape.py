@@ -182,6 +182,12 @@ class Tape:
                 found = self._own_rule(jaxpr, eqn, sources)
             elif inner is not None:
                 found = self._inline(eqn.params[inner], sources)
+            elif eqn.primitive.name == "platform_index":
+                found = [self._new(_platform(eqn.params["platforms"]))]
+            elif eqn.primitive.name == "cond" and sources[0] in self._known:
+                branches = eqn.params["branches"]
+                chosen = int(np.clip(self._places[sources[0]], 0, len(branches) - 1))
+                found = self._inline(branches[chosen], sources[1:])
             elif _is_short_loop(eqn) and self._moving.isdisjoint(sources[_parts(eqn)[1] :]):
                 found = self._unroll(eqn.params, _parts(eqn), sources)
             else:
@@ -306,6 +312,15 @@ def _is_inexact(v: Any) -> bool:
 
 def _one_or_all(found: Any) -> Any:
     return found[0] if len(found) == 1 else found
+
+
+def _platform(platforms: Any) -> np.int32:
+    """Which of the ways to compute something is the processor's, as JAX would choose there."""
+    mine = (k for k, names in enumerate(platforms) if names is None or "cpu" in names)
+    place = next(mine, None)
+    if place is None:
+        raise NotImplementedError("NumPy does not run what the processor cannot")
+    return np.int32(place)
 
 
 def _put(places: list[Any], target: Any, found: Any) -> None:
