@@ -324,6 +324,7 @@ def _with_optimizer(plan: Plan, optimizer: Any) -> Plan:
 
 
 def _as_fit(found: Run, problem: Problem) -> Fit:
+    problem.is_fitted = True
     return Fit(**vars(found), problem=problem)
 
 

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from asvi import compiling
+from asvi.failures import differentiating
 from asvi.fitting.recording import TOLD, Recorded, RecordedProgram
 from asvi.in_numpy import InNumpy
 
@@ -171,7 +172,8 @@ def _one_by_one(recorded: RecordedProgram, at_once: int) -> Callable:
 
     def look(points, count, ways, *rest):
         def slope_of(vector):
-            value, slope = jax.value_and_grad(lambda x: recorded.density(x, *rest))(vector)
+            with differentiating():
+                value, slope = jax.value_and_grad(lambda x: recorded.density(x, *rest))(vector)
             return slope, (value, slope)
 
         def curve_at(vector):
