@@ -25,6 +25,7 @@ from asvi.domains import (
     repair,
 )
 from asvi.errors import SiteError
+from asvi.kept import is_pandas
 from asvi.stacked import Evaluated, Stacked, over_steps
 
 __all__ = ["check_data", "check_distribution", "check_observed"]
@@ -172,6 +173,12 @@ def check_data(site: str, value: Any) -> None:
             "its data are a masked array of NumPy, whose mask JAX does not know",
             "with numpyro.handlers.mask(mask=~np.ma.getmaskarray(y)):\n"
             f'    numpyro.sample("{site}", ..., obs=y.filled(0.0))',
+        )
+    if isinstance(value, str | list | tuple | dict) or is_pandas(value):
+        raise SiteError(
+            site,
+            f"its data are a {type(value).__name__}, and NumPyro takes numbers or arrays",
+            f'numpyro.sample("{site}", ..., obs=np.asarray(y))',
         )
     dtype = getattr(value, "dtype", None)
     if isinstance(value, np.ndarray | jax.Array) and jnp.issubdtype(dtype, np.complexfloating):

@@ -33,7 +33,7 @@ from asvi.addresses import address_of, block_address
 from asvi.bodies import alone
 from asvi.center import center
 from asvi.checks import check_data, check_distribution
-from asvi.errors import ModelError, SiteError, name_used_twice
+from asvi.errors import ModelError, SiteError, name_used_twice, with_mended
 from asvi.failures import explain_failure
 from asvi.interpretation import Interpretation
 from asvi.ordinary import hidden_site_asking, is_fixed
@@ -141,6 +141,14 @@ class Program:
     def _of(
         cls, model: Callable, args: tuple, kwargs: dict[str, Any], check: Callable | None
     ) -> Program:
+        if isinstance(model, jax.stages.Wrapped):
+            raise ModelError(
+                with_mended(
+                    "the model is compiled by jax.jit, which runs it once, and what it says to "
+                    "NumPyro is lost later",
+                    "asvi.fit(model.__wrapped__, ...)   # the function itself; asvi compiles it",
+                )
+            )
         run = survey(model, args, kwargs, check=check)
 
         def look(key: jax.Array) -> Any:

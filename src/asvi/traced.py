@@ -260,17 +260,32 @@ class _Same:
 
 def _rule_key(eqn: Any, rules: int) -> Any:
     """What the derivative of an operation with a rule of its own does."""
-    shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars]
-    function = alone(eqn)
-    if eqn.primitive.name == "custom_jvp_call" and all(map(_moves, shapes)):
-        moved = jax.make_jaxpr(lambda xs, ds: jax.jvp(function, xs, ds)[1])(shapes, shapes)
-    elif eqn.primitive.name.startswith("custom_vjp_call") and all(map(_moves, shapes)):
-        outs = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.outvars]
-        moved = jax.make_jaxpr(lambda xs, ds: jax.vjp(function, *xs)[1](ds))(shapes, outs)
-    else:  # by the rule itself, where it is no plain function of numbers
+    moved = rule_of(eqn)
+    if moved is None:  # by the rule itself, where it is no plain function of numbers
         kept = [eqn.params[name] for name in _SILENT if callable(eqn.params.get(name))]
         return tuple(map(_Same, kept))
     return key_of(moved.jaxpr, rules - 1), tuple(_frozen(c, 0) for c in moved.consts)
+
+
+def rule_of(eqn: Any) -> Any:
+    """The derivative of an operation with a rule of its own, recorded; None where there is none.
+
+    There is none with respect to numbers that the function closes over.
+    """
+    shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars]
+    function = alone(eqn)
+    if not all(map(_moves, shapes)):
+        return None
+    try:
+        if eqn.primitive.name == "custom_jvp_call":
+            return jax.make_jaxpr(lambda xs, ds: jax.jvp(function, xs, ds)[1])(shapes, shapes)
+        if eqn.primitive.name.startswith("custom_vjp_call"):
+            outs = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.outvars]
+            return jax.make_jaxpr(lambda xs, ds: jax.vjp(function, *xs)[1](ds))(shapes, outs)
+    except Exception as failure:
+        if type(failure).__name__ != "CustomVJPException":  # JAX gives it no public name
+            raise
+    return None
 
 
 def _moves(x: Any) -> bool:

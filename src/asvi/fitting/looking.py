@@ -187,7 +187,12 @@ def _one_by_one(recorded: RecordedProgram, at_once: int) -> Callable:
             )(ways)
 
         def one(i, found):
-            columns, (value, slope) = curve_at(points[i])
+            try:
+                columns, (value, slope) = curve_at(points[i])
+            except TypeError as failure:
+                if "custom_vjp" not in str(failure):
+                    raise
+                raise NotImplementedError("a slope of the model's own has no slope") from failure
             values, slopes, hessians = found
             return values.at[i].set(value), slopes + slope / count, hessians + columns / count
 
