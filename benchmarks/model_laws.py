@@ -1,7 +1,8 @@
 """Takes a number of generated models; gives how many have another density than NumPyro's.
 
-``python -m benchmarks.model_laws --count 5000``: the laws of ``tests/test_model_laws.py``, over
-more models than a test has time for.
+``python -m benchmarks.model_laws --count 5000 --minutes 20``: the laws of
+``tests/test_model_laws.py``, over more models than a test has time for. What is told is how many
+there was time for.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=5000)
     parser.add_argument("--first", type=int, default=10_000, help="seed of the first model")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="no more than this")
     given = parser.parse_args()
-    begun, differing, failed = time.monotonic(), {}, {}
+    begun, differing, failed, done = time.monotonic(), {}, {}, 0
     with run_by_numpy():
         for k in range(given.first, given.first + given.count):
             try:
@@ -33,11 +35,13 @@ def main() -> None:
                     differing[k] = said
             except Exception as error:  # a model that is not fitted is no wrong answer, but told
                 failed[k] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
-            if (k - given.first) % 100 == 99:
-                took = time.monotonic() - begun
-                print(f"{k - given.first + 1} of {given.count}, {took:.0f} s, "
+            done, took = done + 1, time.monotonic() - begun
+            if done % 100 == 0:
+                print(f"{done} of {given.count}, {took:.0f} s, "
                       f"{len(differing)} differ, {len(failed)} failed", flush=True)  # fmt: skip
-    found = {"models": given.count, "first seed": given.first, "differ": differing}
+            if took > 60 * given.minutes:
+                break
+    found = {"models": done, "first seed": given.first, "differ": differing}
     save("model_laws", {**found, "failed": failed, "seconds": time.monotonic() - begun})
 
 

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from asvi.errors import AsviError, ModelError
+from asvi.kept import Kept
 
 __all__ = ["Arguments", "arrays_in", "check_arrays", "check_options"]
 
@@ -47,30 +48,18 @@ class Arguments:
     def calling(self, model: Callable, look: Callable[[Callable], Any]) -> tuple[Callable, Any]:
         """The model to call from here on, and what a first ``look`` at it gave.
 
-        A model that changes its NumPy arguments in place would meet other data at its next call.
-        Where the first call shows that it does, they are put back, and later calls get copies.
+        A model that changes its arguments in place would meet other data at its next call. Where
+        the first call shows that it does, they are put back, and later calls get copies.
         """
-        arrays = [x for _, x in arrays_in(self.args, self.kwargs) if _can_change(x)]
-        before = [x.copy() for x in arrays]
+        kept = Kept((self.args, self.kwargs))
         try:
             found = look(model)
         finally:
-            changed = [not _same(x, y) for x, y in zip(arrays, before, strict=True)]
-            for x, y in zip(arrays, before, strict=True):
-                if not _same(x, y):
-                    x[...] = y
-        if not any(changed):
+            has_changed = kept.put_back()
+        if not has_changed:
             return model, found
         model = _on_copies(model)
         return model, look(model)
-
-
-def _can_change(x: Any) -> bool:
-    return isinstance(x, np.ndarray) and x.flags.writeable
-
-
-def _same(x: np.ndarray, y: np.ndarray) -> bool:
-    return x.tobytes() == y.tobytes()
 
 
 def _on_copies(model: Callable) -> Callable:
@@ -114,18 +103,22 @@ def arrays_in(args: tuple, kwargs: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     >>> [name for name, _ in arrays_in((np.zeros(1),), {"data": {"x": [np.ones(2)]}})]
     ['argument 1', "argument `data['x'][0]`"]
     """
+    for name, x in _leaves_in(args, kwargs):
+        if isinstance(x, np.ndarray | jax.Array):
+            yield name, x
+
+
+def _leaves_in(args: tuple, kwargs: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """All that is no container of arguments, with its name."""
     for k, x in enumerate(args):
-        for inner, array in _within(x):
-            yield f"argument {k + 1}{inner}", array
+        for inner, leaf in _within(x):
+            yield f"argument {k + 1}{inner}", leaf
     for name, x in kwargs.items():
-        for inner, array in _within(x):
-            yield f"argument `{name}{inner}`", array
+        for inner, leaf in _within(x):
+            yield f"argument `{name}{inner}`", leaf
 
 
 def _within(x: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(x, np.ndarray | jax.Array):
-        yield "", x
-        return
     parts: Any = ()
     if isinstance(x, dict):
         parts = ((f"[{k!r}]", v) for k, v in x.items())
@@ -135,21 +128,34 @@ def _within(x: Any) -> Iterator[tuple[str, Any]]:
         parts = ((f"[{k}]", v) for k, v in enumerate(x))
     elif dataclasses.is_dataclass(x) and not isinstance(x, type):
         parts = ((f".{f.name}", getattr(x, f.name)) for f in dataclasses.fields(x))
+    else:
+        yield "", x
     for name, part in parts:
         for inner, array in _within(part):
             yield name + inner, array
 
 
 def check_arrays(args: tuple, kwargs: dict[str, Any]) -> None:
-    """Raise where an array holds no numbers."""
-    for name, x in arrays_in(args, kwargs):
+    """Raise where an array holds no numbers, or an argument can be read but once."""
+    for name, x in _leaves_in(args, kwargs):
+        if isinstance(x, Iterator):
+            raise ModelError(
+                f"{name} is a {type(x).__name__}, which the first call of the model uses up; a "
+                "model is called more than once.\nWrite instead:\n"
+                f"    {_short(name)} = list({_short(name)})"
+            )
         if isinstance(x, np.ndarray) and x.dtype.kind not in "biufc" and not _is_extended(x):
             raise ModelError(
                 f"{name} is an array of {x.dtype} (first entry {x.ravel()[:1].tolist()}), and a "
                 "model computes with numbers.\nWrite instead:\n    "
-                f"{name.split(' ')[-1].strip('`')} = np.asarray(..., dtype=float)   # codes for "
+                f"{_short(name)} = np.asarray(..., dtype=float)   # codes for "
                 "names: pandas.factorize(column)[0]"
             )
+
+
+def _short(name: str) -> str:
+    """How an argument is called in a line of code."""
+    return name.split(" ", 1)[-1].strip("`") if "`" in name else "data"
 
 
 def _is_extended(x: np.ndarray) -> bool:

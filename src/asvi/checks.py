@@ -25,9 +25,10 @@ from asvi.domains import (
     repair,
 )
 from asvi.errors import SiteError
+from asvi.kept import is_pandas
 from asvi.stacked import Evaluated, Stacked, over_steps
 
-__all__ = ["check_distribution", "check_observed"]
+__all__ = ["check_data", "check_distribution", "check_observed"]
 
 Shape = tuple[int, ...]
 
@@ -162,6 +163,36 @@ def _check_bounds(site: str, dist: Distribution, arguments: dict[str, Any]) -> N
 
 
 # ------------------------------------------------------------------------------------------ data
+
+
+def check_data(site: str, value: Any) -> None:
+    """Raise if data are of a kind that no density takes, as they are handed to a site."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise SiteError(
+            site,
+            "its data are a masked array of NumPy, whose mask JAX does not know",
+            "with numpyro.handlers.mask(mask=~np.ma.getmaskarray(y)):\n"
+            f'    numpyro.sample("{site}", ..., obs=y.filled(0.0))',
+        )
+    if isinstance(value, str | list | tuple | dict) or is_pandas(value):
+        raise SiteError(
+            site,
+            f"its data are a {type(value).__name__}, and NumPyro takes numbers or arrays",
+            f'numpyro.sample("{site}", ..., obs=np.asarray(y))',
+        )
+    dtype = getattr(value, "dtype", None)
+    if isinstance(value, np.ndarray | jax.Array) and jnp.issubdtype(dtype, np.complexfloating):
+        raise SiteError(
+            site,
+            f"its data are complex numbers ({dtype}), and densities are those of real ones",
+            f'numpyro.sample("{site}", ..., obs=jnp.stack([y.real, y.imag], -1))',
+        )
+    if isinstance(value, np.ndarray | np.generic) and dtype == np.longdouble != np.float64:
+        raise SiteError(
+            site,
+            f"its data are of type {dtype}, which JAX does not know",
+            f'numpyro.sample("{site}", ..., obs=np.asarray(y, dtype=float))',
+        )
 
 
 def check_observed(site: str, msg: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -62,6 +63,8 @@ class Compiled:
     """``function``, compiled for the shapes and types of what it is called with.
 
     :param once: leave out what the compiler does for speed.
+    :param before: called before the function is recorded.
+    :param double: whether in double precision; without it, as the user's settings are.
 
     >>> double = Compiled(lambda x: 2 * x)
     >>> double(np.ones(2)).tolist()
@@ -70,15 +73,28 @@ class Compiled:
 
     _pool = ThreadPoolExecutor(1, "compile")
 
-    def __init__(self, function: Callable, *, once: bool = False):
-        self.function, self.once = function, once
+    def __init__(
+        self,
+        function: Callable,
+        *,
+        once: bool = False,
+        before: Callable[[], None] | None = None,
+        double: bool | None = None,
+    ):
+        self.function, self.once, self.before, self.double = function, once, before, double
         self._made: dict[Any, _Program] = {}
 
     def __call__(self, *inputs: Any) -> Any:
         leaves, tree = jax.tree.flatten(inputs)
         if any(map(_is_traced, leaves)):
             return self.function(*inputs)
-        return self._program(leaves, tree)(leaves)
+        with self._precision():
+            return self._program(leaves, tree)(leaves)
+
+    def _precision(self) -> AbstractContextManager:
+        if self.double is None or self.double == jax.config.read("jax_enable_x64"):
+            return nullcontext()
+        return jax.enable_x64(self.double)
 
     def begin(self, *inputs: Any, urgent: bool = False) -> Compiled:
         """Compile, beside what else goes on, for inputs of these shapes.
@@ -87,12 +103,15 @@ class Compiled:
         is ``urgent``, nothing but the compiler itself, which needs no Python, is left for later.
         """
         leaves, tree = jax.tree.flatten(inputs)
-        self._program(leaves, tree, self._pool, urgent)
+        with self._precision():
+            self._program(leaves, tree, self._pool, urgent)
         return self
 
     def _program(self, leaves: list, tree: Any, pool: Any = None, urgent: bool = False) -> _Program:
         about = tree, bool(jax.config.read("jax_enable_x64")), *map(_kind, leaves)
         if about not in self._made:
+            if self.before is not None:
+                self.before()
             traced = Traced(self.function, *jax.tree.unflatten(tree, leaves))
             self._made[about] = _Program(traced, self.once, pool, urgent)
         return self._made[about]
@@ -130,7 +149,8 @@ class _Program:
             x if isinstance(x, jax.Array) and x.dtype == dtype else np.asarray(x, dtype)
             for x, dtype in zip(leaves, self.types, strict=True)
         ]
-        return jax.tree.unflatten(self.tree, self.compiled.result()(self.consts, given))
+        with jax.disable_jit(False):  # what is compiled ahead is compiled, whatever a user debugs
+            return jax.tree.unflatten(self.tree, self.compiled.result()(self.consts, given))
 
 
 def _compiling(traced: Traced, once: bool, pool: Any, urgent: bool) -> Future:

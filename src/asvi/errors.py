@@ -25,13 +25,16 @@ __all__ = [
     "LossError",
     "ModelError",
     "SiteError",
+    "changed",
     "is_library_file",
     "name_used_twice",
     "warn_user",
     "with_mended",
 ]
 
-_LIBRARIES = tuple(Path(module).parent for module in (__file__, numpyro.__file__, jax.__file__))
+_LIBRARIES = tuple(
+    Path(module).parent for module in (__file__, numpyro.__file__, jax.__file__, inspect.__file__)
+)
 
 
 class AsviError(ValueError):
@@ -91,6 +94,14 @@ def with_mended(problem: str, mended: str | None = None, advice: str = "") -> st
     if mended:
         text += "\nWrite instead:\n" + "\n".join("    " + line for line in mended.splitlines())
     return text
+
+
+def changed(what: str, sites: tuple[str, ...], mended: str) -> AsviError:
+    """The error for a model that is not what it was, at these sites if it is known at which."""
+    if not sites:
+        return ModelError(with_mended(f"the model changed: {what}", mended))
+    others = f" (and {', '.join(map(repr, sites[1:]))})" if sites[1:] else ""
+    return SiteError(sites[0], f"the model changed here{others}: {what}", mended)
 
 
 def name_used_twice(name: str) -> SiteError:

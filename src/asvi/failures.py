@@ -6,6 +6,8 @@ import ast
 import linecache
 import re
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,9 +20,16 @@ from jax.errors import (
 )
 from numpyro.primitives import plate
 
-from asvi.errors import ModelError, SiteError, is_library_file, name_used_twice, with_mended
+from asvi.errors import (
+    AsviError,
+    ModelError,
+    SiteError,
+    is_library_file,
+    name_used_twice,
+    with_mended,
+)
 
-__all__ = ["explain_failure"]
+__all__ = ["differentiating", "explain_failure"]
 
 
 class _Place(NamedTuple):
@@ -60,6 +69,27 @@ def explain_failure(failure: Exception) -> Exception:
         f"the model failed ({place}) with {type(failure).__name__}: {str(failure).rstrip('.')}",
         advice="`numpyro.handlers.seed(model, 0)(*args)` runs the model alone.",
     )
+
+
+@contextmanager
+def differentiating() -> Iterator[None]:
+    """Within it, an operation of the model that has no derivative is told with its line."""
+    try:
+        yield
+    except ValueError as failure:
+        text = str(failure)
+        if isinstance(failure, AsviError) or not re.search("JVP|differentiation", text):
+            raise
+        cause = failure.__cause__
+        place = _place_in_model(failure) or (cause and _place_in_model(cause))
+        where = f" ({place})" if place else ""
+        raise ModelError(
+            with_mended(
+                f"its density has no derivative{where}: {text.rstrip('.')}",
+                "jax.lax.scan(step, init, xs)   # of a length that is known, for a while_loop\n"
+                "f = jax.custom_jvp(callback)   # with f.defjvp(...), for a callback",
+            )
+        ) from failure
 
 
 def _error_at(
@@ -147,7 +177,7 @@ def _value_needed(failure: Exception, place: _Place) -> Exception | None:
     )
 
 
-def _place_in_model(failure: Exception) -> _Place | None:
+def _place_in_model(failure: BaseException) -> _Place | None:
     """The statement of the innermost frame that is neither ours nor a library's."""
     found = None
     for frame in traceback.extract_tb(failure.__traceback__):

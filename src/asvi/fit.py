@@ -427,6 +427,7 @@ def _with_optimizer(plan: Plan, optimizer: Any) -> Plan:
 
 
 def _as_fit(found: Run, problem: Problem, **more: Any) -> Fit:
+    problem.is_fitted = True
     return Fit(**vars(found), problem=problem, **more)
 
 

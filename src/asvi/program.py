@@ -32,12 +32,13 @@ from numpyro.distributions.distribution import validation_enabled
 from asvi.addresses import address_of, block_address
 from asvi.bodies import alone
 from asvi.center import center
-from asvi.checks import check_distribution
-from asvi.errors import ModelError, SiteError
+from asvi.checks import check_data, check_distribution
+from asvi.errors import ModelError, SiteError, name_used_twice, with_mended
 from asvi.failures import explain_failure
 from asvi.interpretation import Interpretation
 from asvi.ordinary import hidden_site_asking, is_fixed
 from asvi.provenance import provenance
+from asvi.traced import Traced
 
 __all__ = ["Plate", "Program", "Site", "Start", "survey"]
 
@@ -120,6 +121,8 @@ class Program:
     """The paths of the ``cond`` blocks."""
     values: Mapping[str, jax.ShapeDtypeStruct] = field(default_factory=dict, repr=False)
     """Shape and dtype of each latent site's value, by name."""
+    recorded: Traced | None = field(default=None, repr=False, compare=False)
+    """What the model computes of a key: distributions, values and scales of its sites."""
     _find_parents: Callable[[], dict[str, tuple[str, ...]]] = field(
         default=dict, repr=False, compare=False
     )
@@ -138,14 +141,28 @@ class Program:
     def _of(
         cls, model: Callable, args: tuple, kwargs: dict[str, Any], check: Callable | None
     ) -> Program:
+        if isinstance(model, jax.stages.Wrapped):
+            raise ModelError(
+                with_mended(
+                    "the model is compiled by jax.jit, which runs it once, and what it says to "
+                    "NumPyro is lost later",
+                    "asvi.fit(model.__wrapped__, ...)   # the function itself; asvi compiles it",
+                )
+            )
         run = survey(model, args, kwargs, check=check)
+
+        def look(key: jax.Array) -> Any:
+            found = run(key)
+            return *found, {n: m["scale"] for n, m in run.trace.items() if m["type"] == "sample"}
+
         try:
             # A key of no numbers: to make one takes a compiler.
-            abstract, values = jax.eval_shape(run, jax.eval_shape(jax.random.key, 0))
+            recorded = Traced(look, jax.eval_shape(jax.random.key, 0))
         except (SiteError, ModelError):
             raise
         except Exception as failure:
             raise explain_failure(failure) from failure
+        abstract, values, _ = recorded.shape
         found = run.survey
         sites = tuple(site(abstract[address]) for address, site in found.sites.items())
         if not any(site.kind == "latent" for site in sites):
@@ -170,7 +187,28 @@ class Program:
 
         trained = [n for n, m in run.trace.items() if m["type"] in ("param", "mutable")]
         reversed_scans, decisions = frozenset(found.reversed_scans), tuple(found.decisions)
-        return cls(sites, reversed_scans, tuple(trained), decisions, values, find_parents)
+        return cls(sites, reversed_scans, tuple(trained), decisions, values, recorded, find_parents)
+
+    def differs(self, other: Program) -> tuple[str, ...] | None:
+        """Names of sites that are something else in ``other``; None where nothing is.
+
+        Where the difference is in none of them, or in the model as a whole, there are no names.
+        """
+        ours, theirs = self.recorded, other.recorded
+        if ours is None or theirs is None or ours.computes_as(theirs):
+            return None
+        names = [site.name for site in self.sites]
+        if ours.tree != theirs.tree:
+            return tuple(sorted(set(names) ^ {site.name for site in other.sites}))
+
+        def has(name: str) -> list[bool]:
+            """Which numbers that the recordings give are a site's."""
+            keys = {site.address for site in self.sites if site.name == name} | {name}
+            paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(ours.shape)[0]]
+            return [path[1].key in keys for path in paths]
+
+        parts = [(name, has(name)) for name in names]
+        return tuple(n for n, some in parts if not ours.only(some).computes_as(theirs.only(some)))
 
     @cached_property
     def parents(self) -> dict[str, tuple[str, ...]]:
@@ -272,6 +310,8 @@ class Survey(Interpretation):
 
     def visit_other(self, msg: dict[str, Any]) -> None:
         if msg["type"] == "plate":
+            if address_of(self.frame.path, msg["name"]) in self.sites:
+                raise name_used_twice(msg["name"])
             self._plate_sizes[msg["name"]] = msg["args"][0]
         elif msg["type"] == "prng_key" and msg["kwargs"]["rng_key"] is None:
             hidden = hidden_site_asking()
@@ -280,12 +320,16 @@ class Survey(Interpretation):
 
     def visit(self, msg: dict[str, Any]) -> None:
         name, fn, path = msg["name"], msg["fn"], self.frame.path
+        if name in self._plate_sizes:
+            raise name_used_twice(name)
         if isinstance(fn, Unit):
             kind = "factor"
         else:
             kind = "observed" if msg["is_observed"] else "latent"
             kind = "fixed" if is_fixed(msg) else kind
             if self.check is not None:
+                if kind == "observed":
+                    check_data(name, msg["value"])
                 self.check(name, fn)
         lengths = tuple(
             self._lengths[path[:end]]

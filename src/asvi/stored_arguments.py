@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import importlib
 import sys
 from collections import namedtuple
 from collections.abc import Callable, Mapping
@@ -18,8 +17,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from asvi import tables
 from asvi.arguments import Arguments
 from asvi.errors import AsviError
+from asvi.kept import is_pandas
 from asvi.posterior import Posterior
 from asvi.traced import Traced
 
@@ -68,6 +69,8 @@ def arguments_that_draws_need(posterior: Posterior) -> tuple[Any, dict[int, Any]
 
 def _replaced(x: Any, array: Callable) -> Any:
     """A copy of the arguments with other arrays; what is no container stays as it is."""
+    if isinstance(x, np.ma.MaskedArray):
+        return np.ma.MaskedArray(array(x.data), array(np.ma.getmaskarray(x)))
     if isinstance(x, np.ndarray | jax.Array):
         return array(x)
     if isinstance(x, dict):
@@ -81,15 +84,8 @@ def _replaced(x: Any, array: Callable) -> Any:
         return dataclasses.replace(
             x, **{f.name: fields[f.name] for f in dataclasses.fields(x) if f.init}
         )
-    if _is_pandas(x):
-        found = x.copy()
-        columns = [x] if x.ndim == 1 else [x[c] for c in x.columns]
-        new = [array(np.asarray(c)) for c in columns]
-        if x.ndim == 1:
-            return type(x)(new[0], index=x.index, name=x.name)
-        for name, values in zip(x.columns, new, strict=True):
-            found[name] = values
-        return found
+    if is_pandas(x):
+        return tables.replaced(x, array)
     return x
 
 
@@ -99,10 +95,6 @@ def _like(x: dict, found: dict) -> dict:
 
 def _is_dataclass(x: Any) -> bool:
     return dataclasses.is_dataclass(x) and not isinstance(x, type)
-
-
-def _is_pandas(x: Any) -> bool:
-    return type(x).__module__.startswith("pandas.") and hasattr(x, "ndim") and hasattr(x, "index")
 
 
 # ------------------------------------------------------------------------------------------- JSON
@@ -115,6 +107,8 @@ def to_json(x: Any, add_array: Callable[[Any], None], count: list[int] | None = 
     def walk(x: Any) -> Any:
         return to_json(x, add_array, count)
 
+    if isinstance(x, np.ma.MaskedArray):
+        return {"masked": walk(x.data), "mask": walk(np.ma.getmaskarray(x))}
     if isinstance(x, np.ndarray | jax.Array):
         add_array(x)
         count[0] += 1
@@ -135,15 +129,12 @@ def to_json(x: Any, add_array: Callable[[Any], None], count: list[int] | None = 
         fields = [f.name for f in dataclasses.fields(record) if f.init]
         values = [walk(getattr(x, name)) for name in fields]
         return {"dataclass": _class_name(x), "fields": fields, "values": values}
-    if _is_pandas(x):
-        index = walk([v.item() if isinstance(v, np.generic) else v for v in x.index.tolist()])
-        names = [x.name] if x.ndim == 1 else list(x.columns)
-        columns = [x] if x.ndim == 1 else [x[c] for c in x.columns]
-        about = {"names": walk(names), "index": index}
-        return {type(x).__name__: [walk(np.asarray(c)) for c in columns], **about}
+    if is_pandas(x):
+        return tables.to_json(x, walk)
     raise AsviError(
         f"an argument of the model is a {type(x).__name__}, which cannot be stored.\n"
-        "Pass it by functools.partial instead: asvi.fit(partial(model, network=network), data)"
+        "Write instead, so that the model brings it along:\n"
+        "    asvi.fit(functools.partial(model, network=network), data)"
     )
 
 
@@ -163,6 +154,8 @@ def arguments_from_json(stored: Any, arrays: Mapping[str, Any], path: Any) -> An
         if stored["jax"]:
             return jnp.zeros(stored["shape"], dtype) if found is None else jnp.asarray(found)
         return np.zeros(stored["shape"], np.dtype(dtype)) if found is None else np.asarray(found)
+    if "masked" in stored:
+        return np.ma.MaskedArray(walk(stored["masked"]), walk(stored["mask"]))
     if "value" in stored:
         return stored["value"]
     if "scalar" in stored:
@@ -187,12 +180,7 @@ def arguments_from_json(stored: Any, arrays: Mapping[str, Any], path: Any) -> An
                 "Write instead:\n    asvi.load(path, model, *data)   # as given to asvi.fit"
             )
         return found(**dict(zip(stored["fields"], map(walk, stored["values"]), strict=True)))
-    pandas: Any = importlib.import_module("pandas")
-    names, index = walk(stored["names"]), walk(stored["index"])
-    if "Series" in stored:
-        return pandas.Series(walk(stored["Series"][0]), index=index, name=names[0])
-    columns = dict(zip(names, map(walk, stored["DataFrame"]), strict=True))
-    return pandas.DataFrame(columns, index=index)
+    return tables.from_json(stored, walk)
 
 
 def _class_called(name: str) -> Any:

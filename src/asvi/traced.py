@@ -22,8 +22,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from copy import copy
 from functools import cached_property
 from typing import Any
+from weakref import WeakValueDictionary
 
 import jax
 import jax.numpy as jnp
@@ -51,7 +53,8 @@ class Traced:
     """
 
     def __init__(self, function: Callable, *inputs: Any, rules: bool = False):
-        closed, shape = jax.make_jaxpr(function, return_shape=True)(*inputs)
+        # A function of its own: JAX gives again what it recorded of one that it knows.
+        closed, shape = jax.make_jaxpr(lambda *xs: function(*xs), return_shape=True)(*inputs)
         if _has_inner_constants(closed.jaxpr):
             flat = jax.tree.leaves(inputs)
             closed = jax.make_jaxpr(lambda *xs: _inlined(closed.jaxpr, closed.consts, xs))(*flat)
@@ -61,6 +64,7 @@ class Traced:
             invars=[*closed.jaxpr.constvars, *closed.jaxpr.invars],
         )
         self.jaxpr, self.consts = without_unused(whole, list(closed.consts))
+        self.consts = list(map(_owned, self.consts))
         self.shape = shape
         self.tree = jax.tree.structure(shape)
         self.rules = rules
@@ -75,10 +79,64 @@ class Traced:
         """Program and data in a line that is the same in every process."""
         return digest_of(self.jaxpr, self.consts)
 
+    def computes_as(self, other: Traced) -> bool:
+        """Whether the other recording computes the same, with the same data.
+
+        Functions that are called from it, as by ``jax.pure_callback``, may be made anew each time.
+        """
+        return len(self.consts) == len(other.consts) and (
+            all(map(_same, self.consts, other.consts))
+            and digest_of(self.jaxpr, ()) == digest_of(other.jaxpr, ())
+        )
+
+    def only(self, wanted: Any) -> Traced:
+        """The part of it that makes these of its outputs: a truth for each leaf."""
+        part = copy(self)
+        kept = [v for v, is_wanted in zip(self.jaxpr.outvars, wanted, strict=True) if is_wanted]
+        part.jaxpr, part.consts = without_unused(remade(self.jaxpr, outvars=kept), self.consts)
+        return part
+
     def __call__(self, *inputs: Any) -> Any:
         """The function, as recorded: for use in other programs."""
         found = evaluate(self.jaxpr, self.consts, jax.tree.leaves(inputs))
         return jax.tree.unflatten(self.tree, found)
+
+
+def _owned(x: Any) -> Any:
+    """A constant that stays as it is, whatever becomes of the user's array that it was read from.
+
+    JAX takes the memory of NumPy's arrays as it is where the type fits, and what it has once made
+    of an array of another type it gives again for as long as that is kept.
+    """
+    if not isinstance(x, np.ndarray):
+        return x
+    mark = x.shape, str(x.dtype), x.ravel()[:: max(1, x.size // 16)].tobytes()
+    kept = _OWNED.get(mark)
+    if kept is None or not _same(kept, x):  # several programs of one problem share a copy
+        kept = _OWNED[mark] = np.array(x)
+    return kept
+
+
+#: Copies of constants that are in use.
+_OWNED: WeakValueDictionary[Any, np.ndarray] = WeakValueDictionary()
+
+
+def _same(x: Any, y: Any) -> bool:
+    """Whether two constants are the same numbers, NaN among them."""
+    if x is y:
+        return True
+    if x.shape != y.shape or x.dtype != y.dtype:
+        return False
+    if isinstance(x, jax.core.Tracer) or isinstance(y, jax.core.Tracer):
+        return True  # as far as is known while something around is recorded
+    if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+        x, y = jax.random.key_data(x), jax.random.key_data(y)
+    x, y = np.asarray(x), np.asarray(y)
+    return bool(np.array_equal(_bits(x), _bits(y)))
+
+
+def _bits(x: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(x).reshape(-1).view(np.uint8)
 
 
 def evaluate(jaxpr: Any, consts: Any, inputs: Any) -> list[Any]:
@@ -202,17 +260,32 @@ class _Same:
 
 def _rule_key(eqn: Any, rules: int) -> Any:
     """What the derivative of an operation with a rule of its own does."""
-    shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars]
-    function = alone(eqn)
-    if eqn.primitive.name == "custom_jvp_call" and all(map(_moves, shapes)):
-        moved = jax.make_jaxpr(lambda xs, ds: jax.jvp(function, xs, ds)[1])(shapes, shapes)
-    elif eqn.primitive.name.startswith("custom_vjp_call") and all(map(_moves, shapes)):
-        outs = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.outvars]
-        moved = jax.make_jaxpr(lambda xs, ds: jax.vjp(function, *xs)[1](ds))(shapes, outs)
-    else:  # by the rule itself, where it is no plain function of numbers
+    moved = rule_of(eqn)
+    if moved is None:  # by the rule itself, where it is no plain function of numbers
         kept = [eqn.params[name] for name in _SILENT if callable(eqn.params.get(name))]
         return tuple(map(_Same, kept))
     return key_of(moved.jaxpr, rules - 1), tuple(_frozen(c, 0) for c in moved.consts)
+
+
+def rule_of(eqn: Any) -> Any:
+    """The derivative of an operation with a rule of its own, recorded; None where there is none.
+
+    There is none with respect to numbers that the function closes over.
+    """
+    shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars]
+    function = alone(eqn)
+    if not all(map(_moves, shapes)):
+        return None
+    try:
+        if eqn.primitive.name == "custom_jvp_call":
+            return jax.make_jaxpr(lambda xs, ds: jax.jvp(function, xs, ds)[1])(shapes, shapes)
+        if eqn.primitive.name.startswith("custom_vjp_call"):
+            outs = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.outvars]
+            return jax.make_jaxpr(lambda xs, ds: jax.vjp(function, *xs)[1](ds))(shapes, outs)
+    except Exception as failure:
+        if type(failure).__name__ != "CustomVJPException":  # JAX gives it no public name
+            raise
+    return None
 
 
 def _moves(x: Any) -> bool:

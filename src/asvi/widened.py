@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-from asvi.traced import CALLS, alone
+from asvi.traced import CALLS, alone, rule_of
 
 __all__ = ["wide", "widened"]
 
@@ -95,7 +95,8 @@ def _param(x: Any) -> Any:
     if isinstance(x, Jaxpr):
         return _closed(ClosedJaxpr(x, [])).jaxpr
     if isinstance(x, tuple) and any(isinstance(y, ClosedJaxpr | Jaxpr) for y in x):
-        return tuple(map(_param, x))
+        made = tuple(map(_param, x))
+        return type(x)(*made) if hasattr(x, "_fields") else made  # of linear solves: by name
     try:
         return WIDE if np.dtype(x) == NARROW and not isinstance(x, str) else x
     except TypeError:
@@ -163,6 +164,8 @@ def _with_own_pullback(eqn: Any, xs: list[Any]) -> list[Any]:
     inner, narrow = eqn.params["call_jaxpr"], [_recorded(v) for v in eqn.invars]
     outs = [_recorded(v) for v in eqn.outvars]
     moves = [k for k, v in enumerate(narrow) if jnp.issubdtype(v.dtype, np.inexact)]
+    if len(moves) == len(narrow) and rule_of(eqn) is None:
+        raise NotImplementedError("a function closes over numbers that it has no derivative for")
 
     @jax.custom_vjp
     def function(*xs: Any) -> list[Any]:

@@ -175,11 +175,17 @@ class AutoStructuredNormal(DrawingGuide, AutoGuide):
         for scan in sorted(program.reversed_scans):
             if program.in_block(scan):
                 raise _refusal(f"site {program.in_block(scan)[0].name!r} is in a reversed scan")
+        for site in program.sites:
+            for plate in site.plates:
+                if plate.size != plate.subsample_size:
+                    raise _refusal(
+                        f"site {site.name!r} is in plate {plate.name!r}, of which each draw sees "
+                        f"other members, {plate.subsample_size} of {plate.size}"
+                    )
         cells = fine_cells_of(program.latent, shapes, self.family.cells)
         if cells is None:
             raise _refusal(
-                "the model has branches, a plate that is seen in parts, or more than 250 latent "
-                "numbers that no plates keep apart"
+                "the model has branches, or more than 250 latent numbers that no plates keep apart"
             )
         self.program, self.shapes, self.cells = program, shapes, cells
         self.prototype_trace = {site.name: site for site in program.sites}

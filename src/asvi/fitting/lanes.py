@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from asvi.failures import differentiating
 from asvi.fitting.problem import Problem
 
 __all__ = [
@@ -132,9 +133,10 @@ def _advancing(
         def step(lanes: Lanes, inputs):
             key, temperature = inputs
             keys = jax.random.split(key, count)
-            losses, gradients = jax.vmap(jax.value_and_grad(loss))(
-                lanes.free, keys, temperature, settings.score_share
-            )
+            with differentiating():
+                losses, gradients = jax.vmap(jax.value_and_grad(loss))(
+                    lanes.free, keys, temperature, settings.score_share
+                )
             return _apply(lanes, losses, gradients, settings, optimizer)
 
         keys = jax.random.split(key, steps)

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from asvi import compiling
+from asvi.failures import differentiating
 from asvi.fitting.recording import TOLD, Recorded, RecordedProgram
 from asvi.in_numpy import InNumpy
 
@@ -211,7 +212,8 @@ def _one_by_one(recorded: RecordedProgram, at_once: int) -> Callable:
 
     def look(points, count, ways, *rest):
         def slope_of(vector):
-            value, slope = jax.value_and_grad(lambda x: recorded.density(x, *rest))(vector)
+            with differentiating():
+                value, slope = jax.value_and_grad(lambda x: recorded.density(x, *rest))(vector)
             return slope, (value, slope)
 
         def curve_at(vector):
@@ -225,7 +227,12 @@ def _one_by_one(recorded: RecordedProgram, at_once: int) -> Callable:
             )(ways)
 
         def one(i, found):
-            columns, (value, slope) = curve_at(points[i])
+            try:
+                columns, (value, slope) = curve_at(points[i])
+            except TypeError as failure:
+                if "custom_vjp" not in str(failure):
+                    raise
+                raise NotImplementedError("a slope of the model's own has no slope") from failure
             values, slopes, hessians = found
             return values.at[i].set(value), slopes + slope / count, hessians + columns / count
 

@@ -16,7 +16,7 @@ from numpyro.infer.util import transform_fn
 
 from asvi.arguments import Arguments, check_arrays
 from asvi.compiling import Compiled
-from asvi.errors import ModelError, SiteError
+from asvi.errors import ModelError, SiteError, changed, with_mended
 from asvi.families import Family, WholeFamily
 from asvi.families.moved import MovedNoise
 from asvi.families.noise import noise_shape, stand_in, standard
@@ -34,6 +34,19 @@ from asvi.traces import log_density, trace_of
 __all__ = ["Problem"]
 
 FamilyChoice = Family | WholeFamily | Mapping[str, Family] | None
+
+
+_IMPURE = (
+    "def model(data):\n"
+    "    data = dict(data)   # a copy, before anything is taken out of it or put into it\n"
+    "    # and no counters, no iterators, no numpy.random: draw such numbers before the fit"
+)
+
+
+_AGAIN = (
+    "result = asvi.fit(model, ...)   # again: a global, a default, an attribute, or an array that\n"
+    "                                # the model reads was changed after the first fit"
+)
 
 
 class Problem:
@@ -57,10 +70,11 @@ class Problem:
         self.arguments = Arguments(args, kwargs)
         check_arrays(args, kwargs)
         look = Program.of if check else Program.unchecked
-        self.model, self.program = self.arguments.calling(
-            model, lambda model: look(model, *args, **kwargs)
-        )
+        self._look = lambda model: look(model, *args, **kwargs)
+        self.model, self.program = self.arguments.calling(model, self._look)
         self._given_model = self.model
+        if check:
+            self.refuse_change("it gives another program each time that it is called", _IMPURE)
         if isinstance(family, WholeFamily) and not isinstance(family, StructuredNormal):
             _refuse_given_steps(self.program)
         self.guide = autoguide(self.model, family=family)
@@ -72,7 +86,8 @@ class Problem:
             self._check.begin(args, kwargs)
         self._objective = ELBO(discrete=discrete)
         self.programs: dict[Any, Any] = {}
-        self._unchecked = False
+        self._unchecked, self.is_fitted = False, False
+        self._double = bool(jax.config.read("jax_enable_x64"))
         self.start_priors: dict[str, Any] = {}  # by address, at the centre of these data's prior
         self._set_up(check)
         self.improper: dict[str, Improper] = {}  # latent numbers without a posterior, by site
@@ -81,7 +96,9 @@ class Problem:
         if check and isinstance(self.guide, AutoStructuredNormal):
             example = self._known(self.guide)
         else:
-            example = jax.eval_shape(self._initial, jax.eval_shape(jax.random.key, 0))
+            # By a function of its own: JAX keeps what it traced for as long as there is a function.
+            key = jax.eval_shape(jax.random.key, 0)
+            example = jax.eval_shape(lambda key: self._initial(key), key)
         flat = jax.eval_shape(self._flattened, example)
         self.size = flat.size
         self.has_networks = any(not hasattr(x, "shape") for x in example.values())
@@ -92,6 +109,15 @@ class Problem:
         self.may_have_scores = bool(getattr(self.guide, "jumps", ())) or any(
             site.is_discrete or not site.distribution.has_rsample for site in self.program.latent
         )
+
+    def refuse_change(self, what: str, mended: str) -> None:
+        """Raise where the model is not what it was when the problem was made, at its arguments."""
+        try:
+            differs = self.program.differs(self._look(self._given_model))
+        except ModelError as error:
+            raise ModelError(with_mended(f"{what}: {str(error).rstrip('.')}", mended)) from error
+        if differs is not None:
+            raise changed(what, differs, mended)
 
     def complete(self) -> None:
         """Let the model's density be that of a distribution at these arguments."""
@@ -335,7 +361,14 @@ class Problem:
 
     def jit(self, name: Any, make: Callable[[], Callable]) -> Compiled:
         """A compiled function of this problem, made once."""
-        return self.kept(name, lambda: Compiled(make()))
+        return self.kept(
+            name, lambda: Compiled(make(), before=self._unchanged, double=self._double)
+        )
+
+    def _unchanged(self) -> None:
+        """Raise where a fitted model reads other numbers now than it did then."""
+        if self.is_fitted:
+            self.refuse_change("what it reads is not what it was when it was fitted", _AGAIN)
 
     def compile_ahead(self, name: Any, make: Callable[[], Callable], *inputs: Any) -> None:
         """Begin to compile, beside what else goes on, for inputs of these shapes."""

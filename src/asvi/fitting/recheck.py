@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import ClosedJaxpr
+from jax.extend.core import ClosedJaxpr, Literal
 from numpyro import handlers
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.infer.util import log_density
@@ -23,6 +23,7 @@ from asvi.errors import InternalError
 from asvi.fitting.problem import Problem
 from asvi.folding import folded
 from asvi.in_numpy import Tape
+from asvi.interpretation import Interpretation
 from asvi.traced import Traced, evaluate, key_of
 from asvi.widened import wide, widened
 
@@ -41,10 +42,18 @@ class Recheck:
         args, kwargs = problem.arguments
         guide: Any = problem.guide
 
-        def ratio(values: dict[str, Any], params: dict[str, Any]) -> Any:
-            model = handlers.seed(problem.model, jax.random.key(0))
+        def numpyros(values: dict[str, Any], model: Any) -> Any:
+            model = handlers.seed(model, jax.random.key(0))
             with alone(), validation_enabled(False):
-                density, trace = log_density(model, args, kwargs, values)
+                return log_density(model, args, kwargs, values)
+
+        model = problem.model
+        if not _reaches(problem, lambda given: numpyros(given, model)[0], values):
+            model = Interpretation(model)
+
+        def ratio(values: dict[str, Any], params: dict[str, Any]) -> Any:
+            density, trace = numpyros(values, model)
+            with alone(), validation_enabled(False):
                 own = guide.log_density_at(params, values, args, kwargs)
             sites = [m for m in trace.values() if m["type"] == "sample"]
             return density, own, sum(abs(m["fn"].log_prob(m["value"]).sum()) for m in sites)
@@ -86,6 +95,22 @@ class Recheck:
         run, consts = of
         found = np.array([[float(x) for x in run([*consts, *some])] for some in inputs])
         return found[:, 0] - found[:, 1], found[:, 2] + np.abs(found[:, 1])
+
+
+def _reaches(problem: Problem, density: Any, values: dict[str, Any]) -> bool:
+    """Whether NumPyro's values reach the sites inside bodies of control flow.
+
+    They do not in a scan in a scan, nor where a scope renames the sites of a scan from outside.
+    """
+    if any(len(site.steps) > 1 for site in problem.program.sites):
+        return False
+    inside = {site.name: values[site.name] for site in problem.program.latent if site.block}
+    if not inside:
+        return True
+    others = {name: np.asarray(x) for name, x in values.items() if name not in inside}
+    traced = Traced(lambda some: density({**others, **some}), jax.tree.map(_narrow, inside))
+    read = {v for eqn in traced.jaxpr.eqns for v in eqn.invars if not isinstance(v, Literal)}
+    return all(v in read for v in traced.jaxpr.invars[len(traced.consts) :])
 
 
 def _narrow(x: Any) -> jax.ShapeDtypeStruct:

@@ -83,9 +83,17 @@ def named_units(problem: Problem) -> dict[str, Any]:
     for address, name in location_names(problem).items():
         if address in scales:
             scale = np.asarray(scales[address], float)
-            usable = np.isfinite(scale) & (scale > 0)
-            found[name] = np.broadcast_to(np.where(usable, scale, 1.0), found[name].shape)
+            scale = np.where(np.isfinite(scale) & (scale > 0), scale, 1.0)
+            shape = found[name].shape
+            found[name] = np.broadcast_to(_at_full_size(scale, shape), shape)
     return found
+
+
+def _at_full_size(scale: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Scales of the members of plates that are seen, as one for all where others are not seen."""
+    lead = len(shape) - scale.ndim
+    parts = tuple(k for k in range(scale.ndim) if scale.shape[k] not in (1, shape[lead + k]))
+    return np.exp(np.mean(np.log(scale), parts, keepdims=True)) if parts else scale
 
 
 def _of_layer(shape: tuple[int, ...]) -> float:
