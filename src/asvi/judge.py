@@ -43,7 +43,7 @@ def judge_correction(correction: Correction, run: Any) -> Report:
     return Report(
         verdict=verdict,
         advice=advice,
-        k_hat=float("nan") if checks.k_hat is None else checks.k_hat,
+        k_hat=checks.k_hat,
         k_hat_by_site={},
         draws=len(correction.pool),
         effective_draws=checks.effective_draws,
@@ -81,8 +81,8 @@ def _bad(c: Checks) -> list[tuple[bool, str]]:
             f"{c.walls:.0%} of moves met a wall: the posterior has parts that moves do not reach",
         ),
         (
-            c.moves == 0 and (c.k_hat or 0) > WORST_K_HAT,
-            f"k-hat is {c.k_hat or 0:.2f}: a few draws have most of the weight",
+            c.moves == 0 and c.k_hat > WORST_K_HAT,
+            f"k-hat is {c.k_hat:.2f}: a few draws have most of the weight",
         ),
         (
             c.effective_draws < FEWEST,
@@ -117,8 +117,8 @@ def _doubtful(c: Checks, max_error: float) -> list[tuple[bool, str]]:
             f"{c.walls:.1%} of moves met a wall: tails behind it may be missed",
         ),
         (
-            c.moves == 0 and K_HAT < (c.k_hat or 0) <= WORST_K_HAT,
-            f"k-hat is {c.k_hat or 0:.2f}: tails of the weights are heavy",
+            c.moves == 0 and K_HAT < c.k_hat <= WORST_K_HAT,
+            f"k-hat is {c.k_hat:.2f}: tails of the weights are heavy",
         ),
         (not np.isfinite(c.mean_error + c.sd_error), "some numbers have no finite moments"),
     ]

@@ -139,7 +139,7 @@ def _checks_of_moves(
         *worst(names, mixing.sd_error),
         float(mixing.effective[fewest]),
         names[fewest],
-        None,
+        float("nan"),
         *worst(names, mixing.r_hat),
         *worst(names, mixing.rank_error),
         *worst(names, mixing.drift),

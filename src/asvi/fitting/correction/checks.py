@@ -19,7 +19,7 @@ class Checks:
     sd_error_of: str
     effective_draws: float
     effective_draws_of: str
-    k_hat: float | None = None
+    k_hat: float = float("nan")
     r_hat: float | None = None
     r_hat_of: str = ""
     rank_error: float = 0.0  # of mean or sd, of ranks made normal

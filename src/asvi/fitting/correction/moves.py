@@ -123,6 +123,10 @@ class Kernel:
 
     def __call__(self, particles: Particles, temperature: float) -> Moved:
         """One move of each particle."""
+        with np.errstate(all="ignore"):  # what runs away is refused
+            return self._move(particles, temperature)
+
+    def _move(self, particles: Particles, temperature: float) -> Moved:
         rng, n = self.rng, len(particles)
         count = int(np.clip(round(ROAD / self.step * rng.uniform(0.7, 1.3)), 1, MOST_STEPS))
         way = _Way(temperature, count, self.step * rng.uniform(0.7, 1.3, (n, 1)))
@@ -148,8 +152,7 @@ class Kernel:
         own = way.taken(rows)
         there, end, gain = self._along(before.taken(rows), momentum[rows], own.finer())
         ghost = self._along(there, -end, own)[2]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            refused = np.log1p(-np.exp(np.minimum(0.0, ghost))) - np.log1p(-moved.accepted[rows])
+        refused = np.log1p(-np.exp(np.minimum(0.0, ghost))) - np.log1p(-moved.accepted[rows])
         gain = np.where(ghost < -HOPELESS, gain + refused, -np.inf)
         accepted = np.exp(np.minimum(0.0, gain))
         ok = np.flatnonzero((self.rng.uniform(size=TOGETHER) < accepted)[: len(some)])
