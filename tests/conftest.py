@@ -51,4 +51,4 @@ def float64():
 @pytest.fixture
 def no_first_look(monkeypatch):
     """The default call without the Gaussian that is all there is to find of simple posteriors."""
-    monkeypatch.setattr(import_module("asvi.fit"), "_first_look", lambda *_: None)
+    monkeypatch.setattr(import_module("asvi.fit"), "_corrected", lambda *_: None)

@@ -283,8 +283,8 @@ def test_long_chains_have_no_gaussian_to_start_at():
 def test_a_long_chain_is_fitted():
     y = long_chains.data(200)
     result = asvi.fit(long_chains.model, y, progress=False)
-    assert abs(long_chains.truth(y)[0] - result.elbo) < 0.05
-    assert result.diagnose().verdict == "good"
+    assert abs(long_chains.truth(y)[0] - result.log_evidence) < 0.2
+    assert result.diagnose().ok
 
 
 def test_a_chain_is_as_long_as_all_its_sites():

@@ -166,7 +166,7 @@ class Fit:
                 f"ELBO {self.elbo:.3f} ± {self.elbo_se:.3f} ({self.seconds:.1f} s)"
             )
             parts.append(self.correction.in_words())
-        if "family" in self.info:
+        if "family" in self.info and self.correction is None:
             parts.append(f"family: {self.info['family']}")
         if self.skipped_steps:
             parts.append(f"{self.skipped_steps} gradients were not finite and were skipped")
@@ -329,6 +329,10 @@ def _corrected(
         return None
     correction = correct_gaussian(found, key, max_error, effort)
     run.seconds = time.monotonic() - begun
+    run.info["family"] = (
+        "StructuredNormal, the default, its draws corrected. family=asvi.families.Coupled() trains "
+        "another guide"
+    )
     return _as_fit(run, problem, correction=correction)
 
 

@@ -38,11 +38,11 @@ class Posterior:
     >>> def model(y):
     ...     mu = numpyro.sample("mu", dist.Normal(0.0, 10.0))
     ...     numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
-    >>> posterior = asvi.fit(model, 2.0, progress=False, steps=2000).posterior
-    >>> draws = posterior.sample(jax.random.key(1), (500,))
-    >>> draws["mu"].shape, posterior.log_prob(draws).shape
+    >>> guide = asvi.fit(model, 2.0, progress=False).guide
+    >>> draws = guide.sample(jax.random.key(1), (500,))
+    >>> draws["mu"].shape, guide.log_prob(draws).shape
     ((500,), (500,))
-    >>> bool(abs(posterior.mean()["mu"] - 1.98) < 0.1)
+    >>> bool(abs(guide.mean()["mu"] - 1.98) < 0.1)
     True
     """
 

@@ -37,7 +37,7 @@ def mixing_of(draws: np.ndarray, islands: int) -> Mixing:
 
     >>> draws = np.random.default_rng(0).normal(size=(10, 400, 1))   # all independent
     >>> found = mixing_of(draws, islands=8)
-    >>> bool(3000 < found.effective[0] < 5000), bool(found.r_hat[0] < 1.01)
+    >>> bool(1000 < found.effective[0] <= 5000), bool(found.r_hat[0] < 1.01)
     (True, True)
     """
     moves, count, _ = draws.shape
