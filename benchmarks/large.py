@@ -98,7 +98,7 @@ def beside_truth(
 ) -> dict[str, Any]:
     """A fit with nothing set, beside the log evidence and moments of some sites."""
     begun = time.monotonic()
-    result = asvi.fit(model, y, progress=False)
+    result = asvi.fit(model, y, effort="thorough", progress=False)
     seconds = time.monotonic() - begun
     draws = result.posterior.sample(jax.random.key(9), (4000,))
     row: dict[str, Any] = {

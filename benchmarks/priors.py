@@ -151,7 +151,9 @@ def main() -> None:
             evidence, mean, sd = truth(prior, *grids[kind])
             model, found = model_of(prior), []
             for seed in range(KEYS):
-                result = asvi.fit(model, data, key=jax.random.key(seed), progress=False)
+                result = asvi.fit(
+                    model, data, key=jax.random.key(seed), effort="thorough", progress=False
+                )
                 x = np.asarray(result.posterior.sample(jax.random.key(99), (10_000,))["x"])
                 found.append(
                     (

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from benchmarks.race.answer import Answer, as_numpy, stopwatch
 
 DRAWS = 4000
@@ -47,7 +49,9 @@ def _fitted(problem: Any, key: Any, **options: Any) -> Answer:
         verdict=report.verdict,
         diagnosis=diagnosis,
         extra={
-            "k_hat": report.k_hat,
+            "k_hat": report.k_hat if np.isfinite(report.k_hat) else None,
+            "rung": result.correction.rung if result.correction else None,
+            "moves": result.correction.checks.moves if result.correction else None,
             "effective_draws": report.effective_draws,
             "elbo": result.elbo,
             "steps": result.steps,

@@ -32,6 +32,7 @@ SUMMARY_HEAD = (
     "first / NUTS",
     "later / NUTS",
     "cpu / NUTS",
+    "slower than NUTS",
     "means right",
     "sds right",
     "right",
@@ -57,6 +58,17 @@ PROBLEMS_HEAD = (
     "verdict",
 )
 
+HEADLINE_HEAD = (
+    "method",
+    "problems",
+    "right",
+    "wrong, called good",
+    "first call (s)",
+    "later call (s)",
+    "cpu / NUTS",
+    "slower than NUTS",
+)
+
 ABOUT = """# The race: error against seconds
 
 A fit is *right* where each posterior mean is within 0.1 sd and each sd within 10% of the reference.
@@ -64,7 +76,7 @@ Seconds are medians over the fits that have an answer: from the call to its draw
 and without diagnosis. *First* is the first call of a process, *later* a second one with another
 key. Ratios to NUTS are medians over the problems that both methods answered; *cpu* is that of the
 processor's seconds of first calls, which a busy machine changes least. Evidence is right
-within 0.1 nat. Settings are chosen on the half *tuning*; the half *held-out* tells what they are
+within 0.1 nat. *Slower than NUTS* counts problems, by processor's seconds. Settings are chosen on the half *tuning*; the half *held-out* tells what they are
 worth.
 """
 
@@ -133,11 +145,12 @@ def of_method(rows: list[Row], method: str) -> Row:
         "first / NUTS": median(ratios(rows, method, "first_seconds").values()),
         "later / NUTS": median(ratios(rows, method, "later_seconds").values()),
         "cpu / NUTS": median(ratios(rows, method, "first_cpu_seconds").values()),
+        "slower than NUTS": sum(r > 1 for r in ratios(rows, method, "first_cpu_seconds").values()),
         "means right": sum(map(means_right, own)),
         "sds right": sum(map(sds_right, own)),
         "right": sum(map(right, own)),
         "wrong, called good": wrong("good"),
-        "wrong, called usable": wrong("usable with resampling"),
+        "wrong, called usable": wrong("usable") + wrong("usable with resampling"),
         "evidence right": sum(map(evidence_right, own)),
         "evidence known": sum(row["log_evidence_error"] is not None for row in good),
     }
@@ -211,12 +224,14 @@ def versions(rows: list[Row]) -> str:
 
 
 def write(rows: list[Row], results: Path) -> str:
-    """Write ``table.json``, ``table.md`` and ``problems.md``; give the summary of all fits."""
+    """Write the tables, ``headline.md`` the shortest; give the summary of all fits."""
     tables = {title: summarise(part) for title, part in parts(rows).items()}
     text = ABOUT + "".join(f"\n## {t}\n\n{table.markdown()}" for t, table in tables.items())
     (results / "table.md").write_text(f"{text}\n<sub>{versions(rows)}</sub>\n")
     problems = "# The race, fit by fit\n\n" + by_problem(rows).markdown()
     (results / "problems.md").write_text(problems)
+    headline = [{**row, "problems": row["fits"]} for row in tables["All problems"].rows]
+    (results / "headline.md").write_text(Table(HEADLINE_HEAD, headline).markdown())
     stored = {"summary": {title: table.rows for title, table in tables.items()}, "fits": rows}
     (results / "table.json").write_text(json.dumps(stored, indent=1, allow_nan=False) + "\n")
     return tables["All problems"].markdown()
