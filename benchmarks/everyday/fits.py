@@ -2,9 +2,9 @@
 
 ``python -m benchmarks.everyday.fits [--only NAME ...] [--jobs N]``: ``asvi.fit(model, data,
 effort="thorough")``, three keys per model, beside NumPyro's ``AutoNormal`` and
-``AutoMultivariateNormal`` after 20,000 steps of Adam at 0.01 with one draw. A fit is *right* where its ELBO is within 0.25 nat
-of the log evidence and its posterior means are within 0.1 standard deviations, on average over the
-numbers of its worst site.
+``AutoMultivariateNormal`` after 20,000 steps of Adam at 0.01 with one draw. A
+fit is *right* where its ELBO is within 0.25 nat of the log evidence and its posterior means are
+within 0.1 standard deviations, on average over the numbers of its worst site.
 """
 
 from __future__ import annotations

@@ -75,9 +75,9 @@ A fit is *right* where each posterior mean is within 0.1 sd and each sd within 1
 Seconds are medians over the fits that have an answer: from the call to its draws, without imports
 and without diagnosis. *First* is the first call of a process, *later* a second one with another
 key. Ratios to NUTS are medians over the problems that both methods answered; *cpu* is that of the
-processor's seconds of first calls, which a busy machine changes least. Evidence is right
-within 0.1 nat. *Slower than NUTS* counts problems, by processor's seconds. Settings are chosen on the half *tuning*; the half *held-out* tells what they are
-worth.
+processor's seconds of first calls, which a busy machine changes least. *Slower than NUTS* counts
+problems, by processor's seconds. Evidence is right within 0.1 nat. Settings are chosen on the half
+*tuning*; the half *held-out* tells what they are worth.
 """
 
 
@@ -230,7 +230,8 @@ def write(rows: list[Row], results: Path) -> str:
     (results / "table.md").write_text(f"{text}\n<sub>{versions(rows)}</sub>\n")
     problems = "# The race, fit by fit\n\n" + by_problem(rows).markdown()
     (results / "problems.md").write_text(problems)
-    headline = [{**row, "problems": row["fits"]} for row in tables["All problems"].rows]
+    rows_of = ({**row, "problems": row["fits"]} for row in tables["All problems"].rows)
+    headline = [{name: row[name] for name in HEADLINE_HEAD} for row in rows_of]
     (results / "headline.md").write_text(Table(HEADLINE_HEAD, headline).markdown())
     stored = {"summary": {title: table.rows for title, table in tables.items()}, "fits": rows}
     (results / "table.json").write_text(json.dumps(stored, indent=1, allow_nan=False) + "\n")
