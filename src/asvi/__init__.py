@@ -9,11 +9,13 @@
 - :class:`AutoASVI`, :func:`autoguide`: the guide;
 - :class:`ELBO`: the loss; :func:`in_units`: an optimiser with the steps that suit the families;
 - :func:`fit`, :class:`Fit`, :func:`load`, :func:`resume`: the one call and its result;
+- :func:`keep_programs`: compiled programs kept for later processes;
 - :class:`Posterior`: what was fitted; :mod:`asvi.plot` draws it;
 - :mod:`asvi.tasks`: embedded problems with exact answers.
 """
 
 from asvi import families, tasks
+from asvi.compiling import keep_programs
 from asvi.errors import AsviError, FamilyError, InternalError, LossError, ModelError, SiteError
 from asvi.families import register_parameters, register_substitution
 from asvi.fit import Fit, fit, load, resume
@@ -42,6 +44,7 @@ __all__ = [
     "families",
     "fit",
     "in_units",
+    "keep_programs",
     "load",
     "register_parameters",
     "register_substitution",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,7 @@ from rich.markdown import Markdown
 from rich.table import Table
 
 from asvi import tasks
+from asvi.compiling import keep_programs
 from asvi.errors import AsviError
 
 app = typer.Typer(
@@ -146,7 +148,9 @@ def _split(names: str) -> list[str] | None:
 
 
 def main() -> None:
-    """The console script: our errors are told, not traced."""
+    """The console script: our errors are told, not traced; what is compiled is kept."""
+    with suppress(OSError):  # no place to keep it is no reason to stop
+        keep_programs()
     try:
         app(standalone_mode=True)
     except AsviError as error:

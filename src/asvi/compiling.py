@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -21,7 +22,7 @@ import numpy as np
 
 from asvi.traced import Traced, evaluate
 
-__all__ = ["Compiled", "Store", "compiler_options", "forget_programs"]
+__all__ = ["Compiled", "Store", "compiler_options", "forget_programs", "keep_programs"]
 
 
 class Store:
@@ -57,6 +58,31 @@ _PROGRAMS = Store(256)
 def forget_programs() -> None:
     """Compile everything anew from here on."""
     _PROGRAMS.clear()
+
+
+def keep_programs(folder: str | Path | None = None) -> Path:
+    """Keep what is compiled in a folder, so that later processes need not compile it again.
+
+    It is JAX's persistent compilation cache, for programs of any size. Without ``folder`` it is
+    the one that JAX was told of, else ``asvi`` in the user's cache folder. The command line does
+    this by itself.
+
+    >>> import asvi, tempfile
+    >>> before = jax.config.jax_compilation_cache_dir
+    >>> folder = asvi.keep_programs(tempfile.mkdtemp())
+    >>> folder.is_dir()
+    True
+    >>> jax.config.update("jax_compilation_cache_dir", before)
+    """
+    known = folder or jax.config.jax_compilation_cache_dir
+    if known is None:
+        home = os.environ.get("XDG_CACHE_HOME")
+        known = (Path(home) if home else Path.home() / ".cache") / "asvi"
+    path = Path(known)
+    path.mkdir(parents=True, exist_ok=True)
+    jax.config.update("jax_compilation_cache_dir", str(path))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    return path
 
 
 class Compiled:
