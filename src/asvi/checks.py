@@ -181,7 +181,7 @@ def check_data(site: str, value: Any) -> None:
             f'numpyro.sample("{site}", ..., obs=np.asarray(y))',
         )
     dtype = getattr(value, "dtype", None)
-    if isinstance(value, np.ndarray | jax.Array) and jnp.issubdtype(dtype, np.complexfloating):
+    if isinstance(value, np.ndarray | jax.Array) and jnp.iscomplexobj(value):
         raise SiteError(
             site,
             f"its data are complex numbers ({dtype}), and densities are those of real ones",
