@@ -172,10 +172,13 @@ def test_densities_of_the_draws_are_numpyros(schools):
 def test_no_draw_is_given_twice_and_more_can_be_made(schools):
     result = schools[1]
     had = len(result.correction.pool)
+    before = result.posterior.sample(jax.random.key(1), (100,))["mu"]
     draws = np.asarray(result.posterior.sample(jax.random.key(1), (had + 1000,))["theta"])
     assert draws.shape == (had + 1000, 8)
     assert len(np.unique(draws[:, 0])) > 0.7 * len(draws)  # a refused move stays where it is
+    assert len(result.correction.pool) == had  # of which moments are
     again = result.posterior.sample(jax.random.key(1), (100,))["mu"]
+    assert jnp.array_equal(before, again)
     assert jnp.array_equal(again, result.posterior.sample(jax.random.key(1), (100,))["mu"])
     assert not jnp.array_equal(again, result.posterior.sample(jax.random.key(2), (100,))["mu"])
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import io
+import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib.image
 import numpy as np
 import pytest
-from rich.console import Console
 
 SCRIPT = Path(__file__).parents[1] / "examples" / "eight_schools.py"
 LOG_EVIDENCE = -36.1308
@@ -34,15 +36,19 @@ pytestmark = pytest.mark.xdist_group("test_demo")
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """The demonstration with few steps, and what it printed."""
+    """The demonstration: what it found, and what it printed."""
     screen = io.StringIO()
     out = tmp_path_factory.mktemp("demo") / "not_yet_there"
-    demo = schools.main(out, steps=1500, console=Console(file=screen, width=120))
-    return demo, screen.getvalue()
+    with contextlib.redirect_stdout(screen):
+        found = schools.main(out)
+    return *found, screen.getvalue()
 
 
 def normal_log_density(x, mean, sd):
     return -(((x - mean) / sd) ** 2) / 2 - np.log(sd) - np.log(2 * np.pi) / 2
+
+
+# ------------------------------------------------------------------------ the exact posterior
 
 
 def test_quadrature_agrees_with_a_plain_grid_over_mu_and_log_tau():
@@ -59,51 +65,43 @@ def test_quadrature_agrees_with_a_plain_grid_over_mu_and_log_tau():
     assert exact.log_evidence == pytest.approx(LOG_EVIDENCE, abs=1e-4)
 
     joint /= joint.sum()
-    for site, x in (("mu", mu), ("log_tau", log_tau)):
+    for i, x in enumerate((mu, log_tau)):
         mean = np.sum(joint * x)
         sd = np.sqrt(np.sum(joint * (x - mean) ** 2))
-        assert exact.moments(site) == pytest.approx((mean, sd), abs=1e-5)
+        assert (exact.mean[i], exact.sd[i]) == pytest.approx((mean, sd), abs=1e-5)
 
 
-def test_theta_given_tau_agrees_with_the_joint_gaussian():
+@pytest.mark.parametrize("log_tau", [-1.0, 2.5, 5.0])
+def test_theta_given_tau_agrees_with_the_joint_gaussian(log_tau):
     """At one tau: mu, theta and y are jointly Gaussian; condition on y with matrices."""
     exact = schools.exact_posterior()
-    i = 2000
+    i = np.searchsorted(exact.log_tau, log_tau)
     spread = np.diag(np.full(8, np.exp(2 * exact.log_tau[i])))
     theta_cov = 100.0 + spread
     gain = theta_cov @ np.linalg.inv(theta_cov + np.diag(schools.SIGMA**2))
     mean, cov = gain @ schools.Y, theta_cov - gain @ theta_cov
-    for school in range(8):
-        name = f"theta_{school + 1}"
-        assert exact.mean[name][i] == pytest.approx(mean[school])
-        assert exact.sd[name][i] == pytest.approx(np.sqrt(cov[school, school]))
-
-
-def test_without_data_the_quadrature_gives_the_prior():
-    prior = schools.exact_posterior(y=np.zeros(0))
-    assert prior.log_evidence == pytest.approx(0.0, abs=1e-8)
-    assert prior.moments("mu") == pytest.approx((0.0, 10.0))
-    assert prior.moments("log_tau") == pytest.approx((5.0, 1.0))
-    assert prior.moments("theta_1")[1] ** 2 == pytest.approx(100 + np.exp(12), rel=1e-3)
+    assert exact.means[i, 2:] == pytest.approx(mean)
+    assert exact.sds[i, 2:] == pytest.approx(np.sqrt(np.diag(cov)))
 
 
 @pytest.mark.parametrize("site", ["mu", "log_tau", "theta_1", "theta_8"])
 def test_densities_have_mass_one_and_the_moments_said(site):
     exact = schools.exact_posterior()
-    x = np.linspace(-80.0, 120.0, 8001)
+    x = np.linspace(-80.0, 120.0, 2001)
     mass = exact.density(site, x) * (x[1] - x[0])
     mean = np.sum(mass * x)
     found = mean, np.sqrt(np.sum(mass * (x - mean) ** 2))
+    i = schools.SITES.index(site)
     assert mass.sum() == pytest.approx(1.0, abs=1e-4)
-    assert exact.moments(site) == pytest.approx(found, rel=1e-3)
+    assert (exact.mean[i], exact.sd[i]) == pytest.approx(found, rel=1e-3)
 
 
-def test_joint_density_gives_the_marginal():
+def test_joint_gives_the_mass_of_log_tau():
     exact = schools.exact_posterior()
-    x, log_tau = np.linspace(-80.0, 120.0, 401), np.linspace(-3.0, 7.0, 401)
-    joint = exact.joint("theta_1", x, log_tau)
-    along = joint.sum(axis=0) * (log_tau[1] - log_tau[0])
-    np.testing.assert_allclose(along, exact.density("theta_1", x), atol=1e-5)
+    x = np.linspace(-200.0, 240.0, 801)
+    shown = (exact.log_tau > 0.5) & (exact.log_tau < 3.5)
+    mass = exact.joint("theta_1", x).sum(axis=1) * (x[1] - x[0])
+    np.testing.assert_allclose(mass[shown], exact.weight[shown], rtol=1e-5)
 
 
 def test_levels_enclose_their_mass():
@@ -114,53 +112,122 @@ def test_levels_enclose_their_mass():
     assert level == pytest.approx(np.exp(-(radius_of_half**2) / 2), rel=0.01)
 
 
-def test_no_elbo_exceeds_the_log_evidence(run):
-    demo, _ = run
-    for fit in demo.fits:
-        assert np.isfinite(fit.elbo)
-        assert 0 < fit.elbo_se < 1
-        assert fit.elbo < demo.exact.log_evidence + 4 * fit.elbo_se
+# ------------------------------------------------------------------------- what it found
+
+
+def test_asvi_finds_the_posterior_and_says_so(run):
+    exact, result, (ours, _, _), _, _ = run
+    for found, truth in ((ours.mean, exact.mean), (ours.sd, exact.sd)):
+        assert np.all(np.abs(found - truth) < 0.07 * exact.sd)
+    for found, truth in ((ours.draws.mean(0), exact.mean), (ours.draws.std(0), exact.sd)):
+        assert np.all(np.abs(found - truth) < 0.05 * exact.sd)  # these are more draws
+    assert abs(ours.log_evidence[0] - LOG_EVIDENCE) < 4 * ours.log_evidence[1] < 0.1
+    assert LOG_EVIDENCE - 0.25 < ours.elbo[0] < LOG_EVIDENCE + 4 * ours.elbo[1]
+    assert result.diagnose().verdict == "good"
+
+
+def test_nuts_finds_the_posterior(run):
+    """1000 draws that depend on each other: it is near, not exact."""
+    exact, _, (_, nuts, _), _, _ = run
+    assert nuts.draws.shape == (1000, 10)
+    for found, truth in ((nuts.mean, exact.mean), (nuts.sd, exact.sd)):
+        assert np.all(np.abs(found - truth) < 0.4 * exact.sd)
 
 
 def test_mean_field_reaches_its_optimum(run):
-    demo, _ = run
-    mean_field = demo.fits[1]
-    gap = demo.exact.log_evidence - mean_field.elbo
-    assert gap == pytest.approx(MEAN_FIELD_GAP, abs=0.05)
-    for site in ("mu", "theta_1", "theta_5"):
-        mean, sd = demo.exact.moments(site)
-        assert mean_field.draws[site].mean() == pytest.approx(mean, abs=0.2 * sd)
+    exact, _, (_, _, mean_field), _, _ = run
+    elbo, se = mean_field.elbo
+    assert 0 < se < 0.03
+    assert exact.log_evidence - elbo == pytest.approx(MEAN_FIELD_GAP, abs=0.05)
+    assert np.all(np.abs(mean_field.mean[2:] - exact.mean[2:]) < 0.2 * exact.sd[2:])
+    assert mean_field.sd[1] < 0.7 * exact.sd[1]  # of log_tau: far too narrow
 
 
-def test_the_structured_guide_keeps_the_funnel_and_mean_field_does_not(run):
-    demo, _ = run
-    widening = {}
-    for fit in demo.fits:
-        away = np.abs(fit.draws["theta_1"] - fit.draws["theta_1"].mean())
-        widening[fit.name] = np.corrcoef(away, fit.draws["log_tau"])[0, 1]
-    assert abs(widening["mean field"]) < 0.03
-    assert widening["ASVI"] > 0.05
+def test_asvi_keeps_the_funnel_and_mean_field_does_not(run):
+    exact, _, (ours, nuts, mean_field), _, _ = run
+    rng = np.random.default_rng(0)
+    at = rng.choice(len(exact.weight), 100_000, p=exact.weight)
+    truth = replace(ours, draws=rng.normal(exact.means[at], exact.sds[at]))
+
+    def widening(answer):
+        away = np.abs(answer.draws[:, 2] - answer.draws[:, 2].mean())
+        return np.corrcoef(away, answer.draws[:, 1])[0, 1]
+
+    assert widening(truth) > 0.2
+    assert widening(ours) == pytest.approx(widening(truth), abs=0.05)
+    assert widening(nuts) == pytest.approx(widening(truth), abs=0.15)
+    assert abs(widening(mean_field)) < 0.03
 
 
-def test_tables_print_what_was_found(run):
-    demo, printed = run
-    for site in schools.SITES:
-        (row,) = [line for line in printed.splitlines() if f"│ {site} " in line]
-        cells = [cell.strip() for cell in row.split("│")[2:-1]]
-        found = [demo.exact.moments(site)]
-        found += [(fit.draws[site].mean(), fit.draws[site].std()) for fit in demo.fits]
-        for cell, moments in zip(cells, found, strict=True):
-            assert [float(x) for x in cell.split("±")] == pytest.approx(moments, abs=0.006)
-    for fit in demo.fits:
-        assert f"{fit.elbo:.3f} ± {fit.elbo_se:.3f}" in printed
-        assert f"{demo.exact.log_evidence - fit.elbo:.3f}" in printed
-    assert f"{LOG_EVIDENCE:.3f}" in printed
+def test_the_worst_error_is_found(run):
+    """An error put in is the one that is named, in exact standard deviations."""
+    exact, _, (ours, _, _), _, _ = run
+    right = replace(ours, mean=exact.mean, sd=exact.sd)
+    assert schools.worst_error(right, exact)[0] == 0
+    shift = np.eye(10)[5] * exact.sd
+    wrong = replace(right, mean=exact.mean - 0.5 * shift)
+    assert schools.worst_error(wrong, exact) == (pytest.approx(0.5), "mean of theta_4")
+    wrong = replace(wrong, sd=exact.sd + 0.6 * np.eye(10)[1] * exact.sd)
+    assert schools.worst_error(wrong, exact) == (pytest.approx(0.6), "sd of log_tau")
+
+
+# ----------------------------------------------------------------------------- what it printed
+
+
+def test_the_summary_and_the_verdict_are_printed(run):
+    _, result, (ours, _, _), _, printed = run
+    for i, site in enumerate(("mu", "log_tau", *(f"theta[{i}]" for i in range(8)))):
+        (row,) = re.findall(rf"^ *{re.escape(site)} +(\S+) +(\S+) +\S+ +\S+ *$", printed, re.M)
+        assert [float(x) for x in row] == pytest.approx([ours.mean[i], ours.sd[i]], rel=0.006)
+    evidence, se = ours.log_evidence
+    assert f"log evidence {evidence:.3f} ± {se:.3f}, ELBO {ours.elbo[0]:.3f}" in printed
+    assert f"verdict: {result.diagnose().verdict}. " in printed
+    assert 0 <= ours.seconds - result.seconds < 1
+
+
+def test_the_table_prints_what_was_found(run):
+    exact, _, answers, _, printed = run
+    table = printed[printed.index("mean ± sd") :]
+
+    def cells(name):
+        (row,) = [line for line in table.splitlines() if line.startswith(f"{name:13}")]
+        return re.split(r" {2,}", row[13:].strip())
+
+    for i, site in enumerate(schools.SITES[:3]):
+        for cell, found in zip(cells(site), (exact, *answers), strict=True):
+            moments = [found.mean[i], found.sd[i]]
+            assert [float(x) for x in cell.split("±")] == pytest.approx(moments, abs=0.0051)
+    ours, nuts, mean_field = answers
+    said = ["{:.3f} ± {:.3f}".format(*x) for x in (ours.log_evidence, ours.elbo, mean_field.elbo)]
+    assert cells("log evidence") == [f"{LOG_EVIDENCE:.3f}", said[0], "-", "-"]
+    assert cells("ELBO") == [said[1], "-", said[2]]
+    assert [float(x) for x in cells("seconds")] == pytest.approx(
+        [answer.seconds for answer in answers], abs=0.051
+    )
+    for cell, answer in zip(cells("worst error"), answers, strict=True):
+        errors = np.abs([answer.mean - exact.mean, answer.sd - exact.sd]) / exact.sd
+        assert cell == f"{errors.max():.3f} sd"
+        assert schools.worst_error(answer, exact)[1] in table
+    (ratio,) = re.findall(r"NUTS took (\S+) times as long as asvi.fit", printed)
+    assert float(ratio) == pytest.approx(nuts.seconds / ours.seconds, abs=0.051)
 
 
 def test_the_picture_is_there_and_not_blank(run):
-    demo, printed = run
-    assert demo.picture.name == "eight_schools.png"
-    assert demo.picture.name in printed.replace("\n", "")
-    picture = matplotlib.image.imread(demo.picture)[..., :3]
-    assert min(picture.shape[:2]) > 1000
-    assert len(np.unique((picture[::4, ::4] * 15).round().reshape(-1, 3), axis=0)) > 20
+    *_, picture, printed = run
+    assert picture.name == "eight_schools.png"
+    assert f"picture: {picture}" in printed
+    image = matplotlib.image.imread(picture)[..., :3]
+    assert min(image.shape[:2]) > 1000
+    colors = np.unique((image[::4, ::4] * 15).round().reshape(-1, 3), axis=0)
+    assert len(colors) > 20
+    # Both answers are among the marginals above; each has a panel of its own below.
+    height, width = (n // 2 for n in image.shape[:2])
+    above, left, right = image[:height], image[height:, :width], image[height:, width:]
+
+    def pixels(part, name):
+        wanted = matplotlib.colors.to_rgb(schools.COLORS[name])
+        return np.sum(np.abs(part - wanted).max(axis=-1) < 0.01)
+
+    assert pixels(above, "asvi") > 1000 < pixels(above, "mean field")
+    assert pixels(left, "asvi") > 1000 < pixels(right, "mean field")
+    assert pixels(left, "mean field") == pixels(right, "asvi") == 0

@@ -37,8 +37,7 @@ class CorrectedPosterior(Posterior):
         """
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
         count = prod(shape)
-        self.correction.more(count)
-        pool = self.correction.pool
+        pool = self.correction.at_least(count)
         rng = np.random.default_rng(seed_of(key))
         if count <= len(pool):
             index = rng.permutation(len(pool))[:count]
@@ -57,8 +56,7 @@ class CorrectedPosterior(Posterior):
 
         Chains are islands of particles, which never met.
         """
-        self.correction.more(draws)
-        pool = self.correction.pool
+        pool = self.correction.at_least(draws)
         chains = chains if pool.islands % chains == 0 else 1
         rng = np.random.default_rng(seed_of(key))
         each = -(-draws // chains)

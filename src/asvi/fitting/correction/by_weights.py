@@ -41,7 +41,9 @@ class Weighing:
         self.log_ratios = np.concatenate([self.log_ratios, ratios])
 
     def pool(self, log_weights: np.ndarray, count: int) -> Pool:
-        index = drawn_by_weight(log_weights, count, self.rng)
+        """``count`` of the draws, by the weights (draws,) of the last ones."""
+        begin = len(self.noise) - len(log_weights)
+        index = begin + drawn_by_weight(log_weights, count, self.rng)
         self.rng.shuffle(index)
         sites, volume = self.target.sites(self.noise[index])
         log_q = unit_density(self.noise[index]) - volume

@@ -10,6 +10,8 @@ from asvi.fitting.correction.pool import Pool, joined_pools
 
 __all__ = ["Correction", "Source"]
 
+PART = 4096  # further draws that are made in one go
+
 
 class Source(Protocol):
     """Where further draws of the posterior come from."""
@@ -32,12 +34,20 @@ class Correction:
     """What was asked for; see :class:`~asvi.fitting.correction.settings.Settings`."""
     source: Source | None = field(default=None, repr=False)
     """None where it was read from a file."""
+    _further: list[Pool] = field(default_factory=list, init=False, repr=False)
 
-    def more(self, count: int) -> None:
-        """Let the pool have at least this many draws, if there is a way to more."""
-        missing = count - len(self.pool)
-        if missing > 0 and self.source is not None:
-            self.pool = joined_pools(self.pool, self.source.further(missing))
+    def at_least(self, count: int) -> Pool:
+        """A pool of this many draws, if there is a way to as many.
+
+        Further draws are made in equal parts: what a call gets does not hang on calls before it.
+        """
+        found, used = self.pool, 0
+        while len(found) < count and self.source is not None:
+            if used == len(self._further):
+                self._further.append(self.source.further(PART))
+            found = joined_pools(found, self._further[used])
+            used += 1
+        return found
 
     def in_words(self) -> str:
         """How the draws were come by, in a line."""
