@@ -287,6 +287,23 @@ def test_options_that_mean_nothing_are_named(options, said):
         asvi.fit(linear, np.zeros(2), np.zeros(2), **options)
 
 
+def test_an_interrupt_gives_the_draws_so_far(monkeypatch):
+    move, calls = Kernel.__call__, []
+
+    def stopping(*args):
+        calls.append(1)
+        if len(calls) == 10:
+            raise KeyboardInterrupt
+        return move(*args)
+
+    monkeypatch.setattr(Kernel, "__call__", stopping)
+    task = asvi.tasks.get("eight-schools")
+    result = asvi.fit(task.model, *task.args, progress=False)
+    assert result.diagnose().verdict != "good"
+    assert "interrupted" in str(result)
+    assert abs(result.posterior.mean()["mu"] - task.moments.mean["mu"]) < 2.0
+
+
 FINE = {
     "mean_error": 0.01,
     "mean_error_of": "a",

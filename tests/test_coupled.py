@@ -22,8 +22,9 @@ from asvi.families.noise import noise_shape, standard
 from asvi.families.spline import WEIGHTS, bend
 from asvi.fitting import schedule, stopping
 from asvi.fitting.arrow import Arrow
-from asvi.fitting.gaussian import _moved, find_gaussian
+from asvi.fitting.gaussian import find_gaussian
 from asvi.fitting.lanes import Settings, _apply, advance, evaluate, new_lanes
+from asvi.fitting.natural_step import natural_step
 from asvi.fitting.plan import Plan
 from asvi.fitting.problem import Problem
 from asvi.fitting.project import can_project
@@ -228,7 +229,7 @@ def test_curves_and_skew_hold_what_no_gaussian_over_the_noise_can():
     step = jnp.log(grid[1] - grid[0])
     evidence = jax.nn.logsumexp(prior + inner) + step
     evidence += jax.nn.logsumexp(prior - jnp.exp(-4.0 * grid)) + step
-    result = asvi.fit(banana, progress=False)
+    result = asvi.fit(banana, effort="thorough", progress=False)
     assert -2 * result.elbo_se < evidence - result.elbo < 0.15
     flat = {
         k: 0.0 * v if k.endswith(("/skew", "/bend_gates")) else v for k, v in result.params.items()
@@ -250,7 +251,7 @@ def test_globals_say_how_much_others_hang_together():
     spread = jnp.sqrt(1 + 5 * jnp.exp(3.0 * grid))
     density = dist.Normal(0.0, 1.0).log_prob(grid) + dist.Normal(0.0, spread).log_prob(y)
     evidence = float(jax.nn.logsumexp(density) + jnp.log(grid[1] - grid[0]))
-    result = asvi.fit(model, y, progress=False)
+    result = asvi.fit(model, y, effort="thorough", progress=False)
     gap = evidence - result.elbo
     assert -2 * result.elbo_se < gap < 0.05
     same = {
@@ -450,7 +451,9 @@ def test_a_natural_gradient_keeps_the_precision_positive():
         root = rng.normal(size=(4, 4))
         hessian = rng.normal(size=(4, 4)) * 10
         precision = Arrow(cells, root @ root.T + np.eye(4))
-        moved = _moved(np.zeros(4), precision, np.ones(4), Arrow(cells, hessian + hessian.T), 1.0)
+        moved = natural_step(
+            np.zeros(4), precision, np.ones(4), Arrow(cells, hessian + hessian.T), 1.0
+        )
         assert moved is not None
         assert np.linalg.eigvalsh(moved[1].dense()).min() > 0
 
@@ -580,7 +583,8 @@ def test_a_coupled_fit_is_saved_loaded_and_explained(tmp_path):
         b = numpyro.sample("b", dist.HalfNormal(1.0))
         numpyro.sample("y", dist.Normal(a + b, 0.5), obs=y)
 
-    result = asvi.fit(model, 1.0, progress=False, steps=500, restarts=2)  # the default family
+    options = {"family": Coupled(), "progress": False, "steps": 500, "restarts": 2}
+    result = asvi.fit(model, 1.0, **options)
     result.save(tmp_path / "fit.asvi")
     again = asvi.load(tmp_path / "fit.asvi", model)
     draws, same = (r.posterior.sample(jax.random.key(1), (50,)) for r in (result, again))

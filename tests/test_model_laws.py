@@ -95,7 +95,9 @@ def density_differs(seed: int) -> str:
         recorded = Recorded(space, {}, double)
         z, blank = rng.normal(size=(2, space.size)), np.zeros(space.size)
         found = [recorded.run(one, blank, blank, recorded.consts, {}) for one in z]
-        draws = {n: np.stack([met[n][1] for *_, met in found]).astype(np.float32) for n in names}
+        draws = {
+            n: np.stack([met[n][1] for _, _, met, _ in found]).astype(np.float32) for n in names
+        }
         theirs = numpyros_at(made, draws, 2, as_it_runs=seed % 10 == 0)
         ours = np.asarray(posterior.model_log_prob(draws), float)
         if not np.allclose(ours, theirs, rtol=2e-5, atol=2e-4):

@@ -93,7 +93,7 @@ def test_cauchy_and_half_t_priors_are_fitted(scale_prior):
         s = numpyro.sample("s", scale_prior)
         numpyro.sample("y", dist.Normal(mu, s).expand([len(Y)]).to_event(1), obs=y)
 
-    result = asvi.fit(model, Y, progress=False)
+    result = asvi.fit(model, Y, progress=False, effort="thorough")
     assert log_evidence(scale_prior) - result.elbo < 0.02
     assert result.diagnose().verdict == "good"
 

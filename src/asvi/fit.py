@@ -173,6 +173,7 @@ class Fit:
         if self.problem.arguments.has_data or self.correction is not None:
             report = self.diagnose()
             parts.append(f"verdict: {report.verdict}. {report.advice}")
+            parts += [f"  - {reason}" for reason in report.reasons]
             parts += [f"note: {note}" for note in report.notes]
         elif self.told:
             parts.append(self.told)
@@ -270,7 +271,7 @@ def fit(
         is_near = first.info["nearness"] <= plan.tolerance
         if is_near if effort == "thorough" else first.diagnose().verdict != BAD:
             return first
-        if effort == "quick":
+        if effort == "quick" or not first.converged:
             return first
     key = jax.random.key(0) if key is None else key
     if choice is None:
@@ -328,6 +329,8 @@ def _corrected(
     except FamilyError:
         return None
     correction = correct_gaussian(found, key, max_error, effort)
+    if correction.interrupted:
+        run.converged, run.message = False, "interrupted: these are the draws so far"
     run.seconds = time.monotonic() - begun
     run.info["family"] = (
         "StructuredNormal, the default, its draws corrected. family=asvi.families.Coupled() trains "

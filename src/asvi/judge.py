@@ -31,6 +31,8 @@ def judge_correction(correction: Correction, run: Any) -> Report:
     bad = [why for is_so, why in _bad(checks) if is_so]
     doubts = [why for is_so, why in _doubtful(checks, error) if is_so]
     rounding = run.info.get("rounding", 0.0)
+    if not run.converged:
+        doubts = [run.message, *doubts]
     reasons, verdict = [*bad, *doubts], BAD if bad else USABLE if doubts else GOOD
     advice = {
         GOOD: "use the draws as they are",

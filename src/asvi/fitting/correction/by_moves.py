@@ -21,6 +21,7 @@ __all__ = ["by_moves"]
 
 SETTLED = 4.0  # standard errors of a drift that may be chance
 ENOUGH = 32  # moves after which what needs many times as many is given up
+FEWEST = 4  # moves that draws can be had from
 LEADING = 5  # directions in which particles are spread most
 
 
@@ -99,13 +100,19 @@ def by_moves(target: Target, settings: Settings, rng: np.random.Generator) -> Co
     path = lead(kernel, Particles.at(target, begin), settings.islands)
     chain = Chain(kernel, path.particles, settings)
     wanted, most = settings.first_moves, settings.moves_for(target)
+    interrupted = False
     while True:
-        chain.move(wanted - len(chain))
+        try:
+            chain.move(wanted - len(chain))
+        except KeyboardInterrupt:
+            if len(chain) < FEWEST:
+                raise
+            interrupted = True  # who does so wants what there is
         first = len(chain) // 3
         names, values = columns_of(chain.sites(first)[0], lead=2)
         mixing = mixing_of(values, settings.islands)
         checks = _checks_of_moves(chain, first, names, mixing, len(path.temperatures))
-        if may_end(checks, settings.max_error, most) or wanted >= most:
+        if interrupted or may_end(checks, settings.max_error, most) or wanted >= most:
             break
         wanted = min(most, 2 * wanted)
     ratios = path.width * chain.apart(np.stack(chain.log_ratio[first:]))
@@ -115,7 +122,9 @@ def by_moves(target: Target, settings: Settings, rng: np.random.Generator) -> Co
     pool = chain.pool(first)
     chain.forget()
     error = path.log_evidence_se
-    return Correction("moves", pool, checks, evidence, error, settings.max_error, chain)
+    made = Correction("moves", pool, checks, evidence, error, settings.max_error, chain)
+    made.interrupted = interrupted
+    return made
 
 
 def may_end(checks: Checks, max_error: float, most: int) -> bool:

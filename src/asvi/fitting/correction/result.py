@@ -34,6 +34,7 @@ class Correction:
     """What was asked for; see :class:`~asvi.fitting.correction.settings.Settings`."""
     source: Source | None = field(default=None, repr=False)
     """None where it was read from a file."""
+    interrupted: bool = False
     _further: list[Pool] = field(default_factory=list, init=False, repr=False)
 
     def at_least(self, count: int) -> Pool:
