@@ -236,3 +236,16 @@ def test_operations_without_a_derivative(family):
 def test_a_model_that_jax_compiles():
     with pytest.raises(ModelError, match=r"jax\.jit(.|\n)*model\.__wrapped__"):
         asvi.fit(jax.jit(likelihood), Y, **QUICK)
+
+
+def test_a_distribution_that_keeps_what_it_computed_is_no_change():
+    prior = dist.TruncatedCauchy(0.0, 2.5, low=0.0)
+
+    def model(y):
+        scale = numpyro.sample("scale", prior)
+        numpyro.sample("y", dist.Normal(0.0, scale), obs=y)
+
+    result = asvi.fit(model, 1.0, progress=False)
+    assert np.isfinite(prior.log_prob(1.0))  # NumPyro keeps a constant of it from here on
+    assert result.posterior.model_log_prob({"scale": np.ones(2, np.float32)}).shape == (2,)
+    assert asvi.fit(model, 1.0, progress=False).log_evidence == result.log_evidence

@@ -89,6 +89,17 @@ class Traced:
             and digest_of(self.jaxpr, ()) == digest_of(other.jaxpr, ())
         )
 
+    def gives_as(self, other: Traced, *inputs: Any) -> bool:
+        """Whether both give the same numbers at these inputs, but for rounding.
+
+        Two programs may: a distribution that lives outside of the model may have kept a number that
+        it computed the time before.
+        """
+        if self.tree != other.tree:
+            return False
+        found = (jax.tree.leaves(run(*inputs)) for run in (self, other))
+        return all(map(_near, *found))
+
     def only(self, wanted: Any) -> Traced:
         """The part of it that makes these of its outputs: a truth for each leaf."""
         part = copy(self)
@@ -100,6 +111,18 @@ class Traced:
         """The function, as recorded: for use in other programs."""
         found = evaluate(self.jaxpr, self.consts, jax.tree.leaves(inputs))
         return jax.tree.unflatten(self.tree, found)
+
+
+def _near(x: Any, y: Any) -> bool:
+    """Whether two outputs are the same but for rounding."""
+    if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+        x, y = jax.random.key_data(x), jax.random.key_data(y)
+    x, y = np.asarray(x), np.asarray(y)
+    if x.shape != y.shape:
+        return False
+    if not jnp.issubdtype(x.dtype, np.inexact):
+        return bool(np.array_equal(x, y))
+    return bool(np.allclose(x.astype(float), y.astype(float), 1e-5, 1e-12, equal_nan=True))
 
 
 def _owned(x: Any) -> Any:
