@@ -26,6 +26,8 @@ __all__ = ["Compiled", "Computed"]
 Found = list[np.ndarray]
 
 TOGETHER = 64  # points whose values of sites are had in one call
+CALL = 5e5  # numbers that NumPy makes in the time that a call takes whatever its size
+OFTEN = 6e8  # numbers that NumPy has made in the time that a compiler takes
 ROOM = 3_500_000  # numbers of a call that NumPy has made, many times, before the compiler is done
 
 
@@ -38,6 +40,7 @@ class _Look:
     most: int
     data: tuple[list[Any], dict[str, Any]]  # constants and parameters
     _on_device: Any = field(default=None, init=False, repr=False)
+    _spent: dict[int, float] = field(default_factory=dict, init=False, repr=False)
 
     def kept(self, name: str, make: Callable[[], Any]) -> Any:
         return self.recorded.program.kept((name, self.most, len(self.ways)), make)
@@ -60,8 +63,11 @@ class _Look:
 
     def slopes(self, points: np.ndarray, *centring: np.ndarray) -> Found:
         """Values (points,) and slopes (points, numbers), all in one call."""
-        one = jax.value_and_grad(self.recorded.program.density)
-        run = self._together("values and slopes", one, len(points))
+        one, count = jax.value_and_grad(self.recorded.program.density), len(points)
+        # By what this fit has asked for, and no clock: the same call does the same again.
+        spent = self._spent.get(count, 0.0) + CALL + count * self.recorded.work
+        self._spent[count] = spent
+        run = self._together("values and slopes", one, count, often=spent > OFTEN)
         return [np.asarray(x, float) for x in run(points, *centring, *self._placed(run))]
 
     def _placed(self, run: Callable) -> Any:
@@ -72,21 +78,23 @@ class _Look:
             self._on_device = jax.device_put(self.data)
         return self._on_device
 
-    def _together(self, name: str, one: Callable, count: int, once: bool = False) -> Callable:
-        """``one`` at ``count`` points: by NumPy where that is small."""
+    def _together(
+        self, name: str, one: Callable, count: int, once: bool = False, often: bool = False
+    ) -> Callable:
+        """``one`` at ``count`` points: by NumPy where that is small, and not asked for often."""
         program, size = self.recorded.program, self.recorded.size
 
         def look(points, *rest):
             return jax.vmap(lambda x: one(x, *rest))(points)
 
         def make() -> Callable:
-            if program.is_plain and count * self.recorded.work < ROOM:
+            if not often and program.is_plain and count * self.recorded.work < ROOM:
                 with suppress(NotImplementedError):  # an operation that only the compiler knows
                     blank = np.zeros(size)
                     return InNumpy(look, np.zeros((count, size)), blank, blank, *self.data)
             return compiling.Compiled(look, once=once)
 
-        return program.kept((name, count), make)
+        return program.kept((name, count, often), make)
 
     def padded(self, points: np.ndarray) -> np.ndarray:
         if len(points) == self.most:
