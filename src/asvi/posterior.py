@@ -353,8 +353,9 @@ class Posterior:
         def compiled(values, params):
             def one(values):
                 # As NUTS sees the model: a support may depend on other sites.
-                seen = (self.problem.model, jax.random.key(0), params, values)
-                met = trace_of(*seen, *self.problem.arguments, nullcontext)
+                model, key = self.problem.model, jax.random.key(0)
+                args, kwargs = self.problem.arguments
+                met = trace_of(model, key, params, values, args, kwargs, nullcontext)
                 return {n: biject_to(met[n]["fn"].support).inv(values[n]) for n in names}
 
             return over_draws(one, values)
