@@ -16,7 +16,7 @@ from benchmarks.race.answer import Answer, as_numpy, stopwatch
 from benchmarks.race.by_numpyro import chain_diagnostics
 
 WARM_UP, CHAIN = 1000, 4000
-R_HAT, EFFECTIVE, DIVERGENT = 1.02, 400, 0.005  # of a run that is trusted
+R_HAT, EFFECTIVE, DIVERGENT = 1.02, 300, 0.005  # of a run that is trusted
 
 
 def nuts(entry: Example, key: Any) -> Answer:

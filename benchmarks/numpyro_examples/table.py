@@ -33,7 +33,7 @@ ABOUT = """# Models of the kinds in NumPyro's examples
 draws. Both on one core, in a fresh process, compilation included. Errors are those of the worst
 number among all latent ones, against NUTS's moments: which has errors of its own, of about one in
 the root of its effective draws. *Right* is within 0.1 sd and 10% of an sd; it is not told where
-NUTS did not mix (R-hat above 1.02, fewer than 400 effective draws, or divergences in more than
+NUTS did not mix (R-hat above 1.02, fewer than 300 effective draws, or divergences in more than
 0.5% of them).
 """
 
