@@ -198,7 +198,7 @@ class Program:
         if ours is None or theirs is None or ours.computes_as(theirs):
             return None
         names = [site.name for site in self.sites]
-        if ours.tree != theirs.tree:
+        if not ours.has_tree_of(theirs):
             return tuple(sorted(set(names) ^ {site.name for site in other.sites}))
 
         def has(name: str) -> list[bool]:

@@ -53,8 +53,17 @@ class Traced:
     """
 
     def __init__(self, function: Callable, *inputs: Any, rules: bool = False):
-        # A function of its own: JAX gives again what it recorded of one that it knows.
-        closed, shape = jax.make_jaxpr(lambda *xs: function(*xs), return_shape=True)(*inputs)
+        trees = []
+
+        # A function of its own: JAX gives again what it recorded of one that it knows. It sees
+        # leaves alone: it compares trees, and a distribution may have arrays among what tells its
+        # tree from others (the counts of a multinomial).
+        def leaves(*xs: Any) -> list[Any]:
+            found, tree = jax.tree.flatten(function(*xs))
+            trees.append(tree)
+            return found
+
+        closed, shapes = jax.make_jaxpr(leaves, return_shape=True)(*inputs)
         if _has_inner_constants(closed.jaxpr):
             flat = jax.tree.leaves(inputs)
             closed = jax.make_jaxpr(lambda *xs: _inlined(closed.jaxpr, closed.consts, xs))(*flat)
@@ -65,8 +74,8 @@ class Traced:
         )
         self.jaxpr, self.consts = without_unused(whole, list(closed.consts))
         self.consts = list(map(_owned, self.consts))
-        self.shape = shape
-        self.tree = jax.tree.structure(shape)
+        self.tree = trees[-1]
+        self.shape = jax.tree.unflatten(self.tree, shapes)
         self.rules = rules
 
     @cached_property
@@ -88,6 +97,13 @@ class Traced:
             all(map(_same, self.consts, other.consts))
             and digest_of(self.jaxpr, ()) == digest_of(other.jaxpr, ())
         )
+
+    def has_tree_of(self, other: Traced) -> bool:
+        """Whether the outputs are put together alike."""
+        try:
+            return self.tree == other.tree
+        except ValueError:  # arrays in it, of which JAX cannot tell
+            return str(self.tree) == str(other.tree)
 
     def only(self, wanted: Any) -> Traced:
         """The part of it that makes these of its outputs: a truth for each leaf."""
