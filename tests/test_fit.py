@@ -16,6 +16,7 @@ import numpyro
 import numpyro.distributions as dist
 import optax
 import pytest
+from numpyro.distributions import constraints
 from numpyro.infer import MCMC, NUTS
 
 import asvi
@@ -286,6 +287,30 @@ def test_nuts_starts_from_the_fit(groups):
     mcmc.run(jax.random.key(0), X, y=Y, init_params=init["init_params"])
     assert np.isfinite(mcmc.get_samples()["theta"]).all()
     assert mcmc.get_extra_fields()["diverging"].mean() < 0.3
+
+
+def supports(y):
+    """Bounded sites, one of them by another, a simplex, an ordered vector without a density."""
+    top = numpyro.sample("top", dist.Uniform(1.0, 10.0))
+    below = numpyro.sample("below", dist.Uniform(0.0, top))
+    share = numpyro.sample("share", dist.Dirichlet(jnp.ones(3)))
+    rising = dist.ImproperUniform(constraints.positive_ordered_vector, (), (3,))
+    mean = below + share + numpyro.sample("rising", rising)
+    numpyro.sample("y", dist.Normal(mean, 0.5).to_event(1), obs=y)
+
+
+def test_nuts_starts_from_a_fit_of_bounded_sites():
+    y = jnp.array([2.0, 3.0, 2.5])
+    posterior = asvi.fit(supports, y, progress=False).posterior
+    init = posterior.nuts_init()
+    assert np.all(np.asarray(init["inverse_mass_matrix"]) > 0)
+    kernel = NUTS(supports, inverse_mass_matrix=init["inverse_mass_matrix"])
+    mcmc = MCMC(kernel, num_warmup=100, num_samples=300, progress_bar=False)
+    mcmc.run(jax.random.key(0), y, init_params=init["init_params"])
+    found, sd = mcmc.get_samples(), posterior.sd()
+    for name in ("top", "below", "share", "rising"):
+        off = np.abs(np.mean(np.asarray(found[name]), 0) - posterior.mean()[name])
+        assert np.all(off < 0.5 * sd[name]), name
 
 
 def test_predictions_at_the_data_and_elsewhere(groups):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -105,3 +107,40 @@ def one_of_two(y):
 def test_an_improper_posterior_is_an_error_that_names_the_site(model, family):
     with pytest.raises(SiteError, match=r"site 'lost'.*do not make its posterior proper"):
         asvi.fit(model, 1.0, family=family, progress=False)
+
+
+SUPPORTS = {
+    "real": (constraints.real, (3,), ()),
+    "matrix": (constraints.real_matrix, (), (2, 3)),
+    "positive": (constraints.positive, (), ()),
+    "above": (constraints.greater_than(2.0), (), (2,)),
+    "below": (constraints.less_than(2.0), (), ()),
+    "unit": (constraints.unit_interval, (2,), ()),
+    "interval": (constraints.interval(-1.0, 3.0), (), ()),
+    "ordered": (constraints.ordered_vector, (2,), (3,)),
+    "simplex": (constraints.simplex, (), (3,)),
+    "cholesky": (constraints.lower_cholesky, (), (3, 3)),
+    "correlation": (constraints.corr_cholesky, (2,), (3, 3)),
+}
+
+
+@pytest.mark.parametrize("name", SUPPORTS)
+def test_the_mended_line_has_the_support_and_the_shape(name):
+    """What the error tells one to write is a proper prior in the same place."""
+    support, batch, event = SUPPORTS[name]
+
+    def model(y):
+        numpyro.sample("lost", dist.ImproperUniform(support, batch, event))
+        mu = numpyro.sample("mu", dist.Normal(0.0, 1.0))
+        numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+
+    with pytest.raises(SiteError) as caught:
+        asvi.fit(model, 1.0, progress=False)
+
+    def sample(site, prior):
+        assert site == "lost"
+        assert prior.batch_shape + prior.event_shape == batch + event
+        assert jnp.all(support(prior.sample(jax.random.key(0))))
+
+    names = {"numpyro": SimpleNamespace(sample=sample), "dist": dist, "jnp": jnp}
+    exec(caught.value.mended, names | {"constraints": constraints})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
@@ -11,6 +12,7 @@ from numpyro.contrib.control_flow import cond, scan
 from numpyro.handlers import reparam, scope
 from numpyro.infer.reparam import LocScaleReparam
 
+import asvi
 from asvi import Program
 from asvi.provenance import provenance
 
@@ -120,3 +122,19 @@ def test_provenance_through_while_cond_and_calls():
         "call": "a",
         "custom": "c",
     }
+
+
+def test_counts_of_a_multinomial_are_no_change_of_the_program():
+    """They are arrays among what tells a distribution's tree from others."""
+
+    def model(counts):
+        with numpyro.plate("row", 2):
+            p = numpyro.sample("p", dist.Dirichlet(jnp.ones(3)))
+            numpyro.sample("counts", dist.Multinomial(counts.sum(-1), probs=p), obs=counts)
+
+    counts = np.array([[3, 2, 1], [4, 4, 1]])
+    assert Program.of(model, counts).differs(Program.of(model, counts)) is None
+    assert Program.of(model, counts).parents["counts"] == ("p",)
+    result = asvi.fit(model, counts, progress=False)
+    exact = (counts + 1) / (counts + 1).sum(-1, keepdims=True)
+    np.testing.assert_allclose(result.posterior.mean()["p"], exact, atol=0.02)

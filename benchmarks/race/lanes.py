@@ -64,12 +64,14 @@ class Running:
         return said[-1] if said else f"the process ended with {self.process.returncode}"
 
 
-def start(fit: Fit, results: Path, limit: float, core: int | None) -> Running:
-    """Begin a fit in a fresh process."""
+def start(
+    fit: Fit, results: Path, limit: float, core: int | None, module: str = "benchmarks.race.one"
+) -> Running:
+    """Begin a fit in a fresh process, which runs ``module``."""
     path = fit.path(results)
     path.unlink(missing_ok=True)  # what is found there later is from this process
     folder = tempfile.TemporaryDirectory()
-    command = [sys.executable, "-m", "benchmarks.race.one", fit.problem, fit.method]
+    command = [sys.executable, "-m", module, fit.problem, fit.method]
     command += ["--key", str(fit.key), "--out", str(path), "--limit", str(limit)]
     command += [] if core is None else ["--core", str(core)]
     with (Path(folder.name) / "stderr").open("w") as stderr:

@@ -27,11 +27,17 @@ LIBRARIES = ("asvi", "jax", "jaxlib", "numpyro", "numpy", "blackjax", "nutpie", 
 
 
 def measure(
-    fit: Fit, method: Method, problem: Any, limit: float, keep: Callable[[dict[str, Any]], None]
+    fit: Fit,
+    method: Method,
+    problem: Any,
+    limit: float,
+    keep: Callable[[dict[str, Any]], None],
+    later: bool = True,
 ) -> dict[str, Any]:
     """Run the method twice, and compare the first draws with the answer.
 
-    ``keep`` gets the record as soon as the first call's is whole, and again after the later call.
+    ``keep`` gets the record as soon as the first call's is whole, and again after the later call,
+    of which there is none without ``later``.
     """
     import jax
 
@@ -51,10 +57,10 @@ def measure(
         found |= failure(error)
     record = fit.record(**found)
     keep(record)
-    if record["status"] == "answered" and record["first_seconds"] <= LONG:
+    if later and record["status"] == "answered" and record["first_seconds"] <= LONG:
         try:
-            _, later = timed(method, problem, jax.random.key(fit.key + ANOTHER_KEY))
-            record["later_seconds"] = later.wall
+            _, second = timed(method, problem, jax.random.key(fit.key + ANOTHER_KEY))
+            record["later_seconds"] = second.wall
         except Exception as error:
             record["message"] = f"the later call: {failure(error)['message']}"
         keep(record)

@@ -57,5 +57,7 @@ def _fitted(problem: Any, key: Any, **options: Any) -> Answer:
             "steps": result.steps,
             "converged": result.converged,
             "family": result.info.get("family"),
+            "how": report.how,
+            "reasons": list(report.reasons),
         },
     )

@@ -23,6 +23,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from asvi.alignment_rules import RULES
 from asvi.provenance import inner_jaxpr, scan_parts
+from asvi.traced import recorded
 
 __all__ = ["LOST", "Aligned", "Output", "alignment"]
 
@@ -49,7 +50,7 @@ def alignment(
 
     With each input comes the key ``(name, None)``, which is there if the output depends on it.
     """
-    closed, shapes = jax.make_jaxpr(function, return_shape=True)(dict(inputs))
+    closed, shapes = recorded(function, dict(inputs))
     shapes, tree = jax.tree.flatten(shapes)
     incoming = [
         {(name, EXISTS): LOST, **{(name, a): a for a in axes.get(name, ())}}

@@ -19,6 +19,7 @@ __all__ = [
     "is_judged",
     "is_known",
     "repair",
+    "shown",
     "words",
 ]
 
@@ -59,7 +60,7 @@ def words(constraint: Any) -> str:
 def describe(constraint: Any) -> str:
     """A domain as it stands after "is not": ``"positive"``, ``"between 0 and 1"``."""
     constraint = bare(constraint)
-    low, high = (_shown(getattr(constraint, f"{side}_bound", None)) for side in ("lower", "upper"))
+    low, high = (shown(getattr(constraint, f"{side}_bound", None)) for side in ("lower", "upper"))
     plain = {
         "softplus positive": "positive",
         "nonnegative": "positive or 0",
@@ -82,7 +83,8 @@ def describe(constraint: Any) -> str:
     return plain.get(words(constraint), words(constraint))
 
 
-def _shown(bound: Any) -> str:
+def shown(bound: Any) -> str:
+    """A bound in words; one that is not known before the model runs is "its bound"."""
     if bound is None or not is_known(bound):
         return "its bound"
     array = np.asarray(bound)

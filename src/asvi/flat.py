@@ -22,13 +22,22 @@ from numpyro.distributions import (
     constraints,
 )
 
-__all__ = ["FlatPrior", "flat_prior", "is_flat", "is_improper"]
+from asvi.domains import shown, words
+
+__all__ = ["FlatPrior", "asked_support", "flat_prior", "is_flat", "is_improper"]
 
 _WRAPPERS = ExpandedDistribution | Independent | MaskedDistribution
 
 
 class FlatPrior(MaskedDistribution):
     """A proper distribution whose density does not count."""
+
+    pytree_aux_fields = ("asked",)
+    asked: tuple[str, str | None, str | None] = ("", None, None)
+    """The support that was asked for: its kind in words, its lower and upper bound.
+
+    A program knows a distribution by its shapes, and a support by what can be told of these.
+    """
 
 
 def is_improper(dist: Any) -> bool:
@@ -43,6 +52,13 @@ def is_flat(dist: Any) -> bool:
     while isinstance(dist, _WRAPPERS) and not isinstance(dist, FlatPrior):
         dist = dist.base_dist
     return isinstance(dist, FlatPrior)
+
+
+def asked_support(dist: Any) -> tuple[str, str | None, str | None]:
+    """Kind and bounds of the support of a latent site whose prior is flat."""
+    while not isinstance(dist, FlatPrior):
+        dist = dist.base_dist
+    return dist.asked
 
 
 def flat_prior(dist: Distribution) -> FlatPrior:
@@ -62,4 +78,8 @@ def flat_prior(dist: Distribution) -> FlatPrior:
     base = base.to_event(len(inner) - len(dist.batch_shape))
     if not isinstance(support, type(constraints.real)):
         base = TransformedDistribution(base, transform)
-    return FlatPrior(base, False)
+    prior = FlatPrior(base, False)
+    bounds = (getattr(support, f"{side}_bound", None) for side in ("lower", "upper"))
+    low, high = (None if bound is None else shown(bound) for bound in bounds)
+    prior.asked = (words(support), low, high)
+    return prior

@@ -18,13 +18,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpyro.distributions import constraints
+from numpyro.distributions import biject_to, constraints
 from numpyro.util import not_jax_tracer
 
 from asvi.arguments import arrays_in
 from asvi.bodies import alone
 from asvi.errors import SiteError, warn_user
-from asvi.flat import is_flat
+from asvi.flat import asked_support, is_flat
 from asvi.masks import complete, counted, is_masked
 from asvi.program import Program, Site, survey
 from asvi.traces import log_densities, trace_of
@@ -74,19 +74,51 @@ def _is_masked(site: Site) -> bool:
 
 def _refuse_uninformed(program: Program) -> None:
     """Raise where a flat prior meets no datum: there is no posterior to be fitted."""
-    flat = [site.name for site in program.latent if is_flat(site.distribution)]
-    for name in flat:
-        if name not in _reached(program):
-            raise no_posterior(name)
+    for site in program.latent:
+        if is_flat(site.distribution) and site.name not in _reached(program):
+            raise no_posterior(site)
 
 
-def no_posterior(name: str) -> SiteError:
+def no_posterior(site: Site) -> SiteError:
     """The error for a flat prior that the data leave flat."""
     return SiteError(
-        name,
+        site.name,
         "its prior is flat (ImproperUniform), and the data do not make its posterior proper",
-        f'numpyro.sample("{name}", dist.Normal(0.0, 10.0))   # a proper prior, as wide as you like',
+        f'numpyro.sample("{site.name}", {_proper_prior(site)})   # a proper prior, as wide as you '
+        "like",
     )
+
+
+def _proper_prior(site: Site) -> str:
+    """A distribution over the site's support, of its shape, as it is written in a model."""
+    kind, low, high = asked_support(site.distribution)
+    batch = () if site.plates else site.batch_shape
+    shape = _expanded(batch, site.event_shape)
+    if kind == "real":
+        return f"dist.Normal(0.0, 10.0){shape}"
+    if kind == "simplex":
+        return f"dist.Dirichlet(jnp.ones({site.event_shape[-1]})){_expanded(batch, ())}"
+    if low is not None and high is not None:
+        return f"dist.Uniform({low}, {high}){shape}"
+    if kind in ("positive", "nonnegative", "softplus positive"):
+        return f"dist.HalfNormal(10.0){shape}"
+    if low is not None or high is not None:
+        moved = f"{high}, -1.0" if low is None else f"{low}, 1.0"
+        base, transform = (
+            f"dist.HalfNormal(10.0){shape}",
+            f"dist.transforms.AffineTransform({moved})",
+        )
+    else:
+        free = biject_to(site.support).inverse_shape(batch + site.event_shape)
+        base = f"dist.Normal(0.0, 1.0){_expanded(free[: len(batch)], free[len(batch) :])}"
+        transform = f"dist.biject_to(constraints.{kind.replace(' ', '_')})"
+    return f"dist.TransformedDistribution({base}, {transform})"
+
+
+def _expanded(batch: tuple[int, ...], event: tuple[int, ...]) -> str:
+    """What is written after a distribution of one number so that it has this shape."""
+    expanded = f".expand({list(batch + event)})" if batch + event else ""
+    return expanded + (f".to_event({len(event)})" if event else "")
 
 
 def told_of(improper: dict[str, Improper]) -> tuple[str, ...]:

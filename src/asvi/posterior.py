@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -347,12 +348,26 @@ class Posterior:
             )
         key = jax.random.key(0) if key is None else key
         found = self.sample(key, (1000,))
+        names = sorted(site.name for site in self.problem.program.latent)
+
+        def compiled(values, params):
+            def one(values):
+                # As NUTS sees the model: a support may depend on other sites.
+                model, key = self.problem.model, jax.random.key(0)
+                args, kwargs = self.problem.arguments
+                met = trace_of(model, key, params, values, args, kwargs, nullcontext)
+                return {n: biject_to(met[n]["fn"].support).inv(values[n]) for n in names}
+
+            return over_draws(one, values)
+
+        given = {name: found[name] for name in self._given(found)}
+        free = self.problem.jit("free", lambda: compiled)(given, self.params)
         start, variance = {}, []
-        for name in sorted(site.name for site in self.problem.program.latent):
-            transform = biject_to(self.problem.program[name].support)
-            free = transform.inv(found[name])
-            start[name] = jnp.mean(free, 0)
-            variance.append(jnp.var(free, 0).ravel())
+        for name in names:
+            # A draw may be rounded to the end of its interval.
+            x = np.where(np.isfinite(free[name]), free[name], np.nan)
+            start[name] = jnp.asarray(np.nanmean(x, 0))
+            variance.append(np.nanvar(x, 0).ravel())
         return {"init_params": start, "inverse_mass_matrix": jnp.concatenate(variance)}
 
 

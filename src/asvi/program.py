@@ -200,7 +200,7 @@ class Program:
         if ours.gives_as(theirs, jax.random.key(0)):
             return None
         names = [site.name for site in self.sites]
-        if ours.tree != theirs.tree:
+        if not ours.has_tree_of(theirs):
             return tuple(sorted(set(names) ^ {site.name for site in other.sites}))
 
         def has(name: str) -> list[bool]:

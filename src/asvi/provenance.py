@@ -19,6 +19,8 @@ from typing import Any
 import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
+from asvi.traced import recorded
+
 __all__ = ["inner_jaxpr", "provenance", "scan_parts"]
 
 Names = frozenset[str]
@@ -27,7 +29,7 @@ _NONE: Names = frozenset()
 
 def provenance(function: Callable[[dict[str, Any]], Any], inputs: dict[str, Any]) -> Any:
     """The names of ``inputs`` on which each output leaf of ``function(inputs)`` depends."""
-    closed, out_shape = jax.make_jaxpr(function, return_shape=True)(inputs)
+    closed, out_shape = recorded(function, inputs)
     names = {name: jax.tree.map(lambda _, n=name: n, value) for name, value in inputs.items()}
     incoming = [frozenset({name}) for name in jax.tree.leaves(names)]
     outgoing = _through(closed.jaxpr, incoming)

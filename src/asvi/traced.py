@@ -33,7 +33,15 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 from jax.interpreters import partial_eval
 
-__all__ = ["Traced", "digest_of", "evaluate", "key_of", "remade", "without_unused"]
+__all__ = [
+    "Traced",
+    "digest_of",
+    "evaluate",
+    "key_of",
+    "recorded",
+    "remade",
+    "without_unused",
+]
 
 #: Calls that are no more than the program inside them, and the name of that.
 CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr"}
@@ -41,6 +49,24 @@ CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_cal
 #: Parameters that name things, or hold functions that only a derivative asks for.
 _SILENT = ("name", "debug_info", "jvp_jaxpr_fun", "fwd_jaxpr_thunk", "bwd", "inline")
 _RULES = 2  # derivatives of a function with a rule of its own that tell it apart
+
+
+def recorded(function: Callable, *inputs: Any) -> tuple[Any, Any]:
+    """What ``jax.make_jaxpr`` makes of it, and the shapes of its outputs.
+
+    JAX sees leaves alone: it compares trees, and a distribution may have arrays among what tells
+    its tree from others (the counts of a multinomial).
+    """
+    trees = []
+
+    # A function of its own: JAX gives again what it recorded of one that it knows.
+    def leaves(*xs: Any) -> list[Any]:
+        found, tree = jax.tree.flatten(function(*xs))
+        trees.append(tree)
+        return found
+
+    closed, shapes = jax.make_jaxpr(leaves, return_shape=True)(*inputs)
+    return closed, jax.tree.unflatten(trees[-1], shapes)
 
 
 class Traced:
@@ -53,8 +79,7 @@ class Traced:
     """
 
     def __init__(self, function: Callable, *inputs: Any, rules: bool = False):
-        # A function of its own: JAX gives again what it recorded of one that it knows.
-        closed, shape = jax.make_jaxpr(lambda *xs: function(*xs), return_shape=True)(*inputs)
+        closed, shape = recorded(function, *inputs)
         if _has_inner_constants(closed.jaxpr):
             flat = jax.tree.leaves(inputs)
             closed = jax.make_jaxpr(lambda *xs: _inlined(closed.jaxpr, closed.consts, xs))(*flat)
@@ -95,10 +120,17 @@ class Traced:
         Two programs may: a distribution that lives outside of the model may have kept a number that
         it computed the time before.
         """
-        if self.tree != other.tree:
+        if not self.has_tree_of(other):
             return False
         found = (jax.tree.leaves(run(*inputs)) for run in (self, other))
         return all(map(_near, *found))
+
+    def has_tree_of(self, other: Traced) -> bool:
+        """Whether the outputs are put together alike."""
+        try:
+            return self.tree == other.tree
+        except ValueError:  # arrays in it, of which JAX cannot tell
+            return str(self.tree) == str(other.tree)
 
     def only(self, wanted: Any) -> Traced:
         """The part of it that makes these of its outputs: a truth for each leaf."""

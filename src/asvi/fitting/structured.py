@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -39,6 +39,7 @@ from asvi.fitting.ways import better_end, is_exact, scaling
 from asvi.fitting.wiring import factor
 from asvi.flat import is_flat
 from asvi.improper import no_posterior
+from asvi.program import Site
 
 __all__ = ["Found", "find_structured", "fit_structured", "structured_run"]
 
@@ -135,14 +136,14 @@ def find_structured(problem: Problem, key: jax.Array | None, tolerance: float) -
     return None
 
 
-def _flat_numbers(space: NoiseSpace) -> dict[str, np.ndarray]:
-    """Places of the numbers whose prior is flat, by site."""
+def _flat_numbers(space: NoiseSpace) -> list[tuple[Site, np.ndarray]]:
+    """Sites whose prior is flat, and the places of their numbers."""
     places = split_numbers(np.arange(space.size), space.shapes)
-    return {
-        site.name: np.ravel(places[site.address])
+    return [
+        (site, np.ravel(places[site.address]))
         for site in space.sites.values()
         if is_flat(site.distribution)
-    }
+    ]
 
 
 def _search(
@@ -150,7 +151,7 @@ def _search(
     hears: Arrow,
     rng: np.random.Generator,
     tolerance: float,
-    flat: Mapping[str, Any],
+    flat: Sequence[tuple[Site, np.ndarray]],
 ) -> Found | None:
     trail: list[float] = []
     nearest = _nearest(look, hears, trail)
@@ -212,7 +213,11 @@ def _climbed(
 
 
 def _refuse_flat(
-    look: Curvature, at: Any, noise: np.ndarray, hears: Arrow, flat: Mapping[str, Any]
+    look: Curvature,
+    at: Any,
+    noise: np.ndarray,
+    hears: Arrow,
+    flat: Sequence[tuple[Site, np.ndarray]],
 ) -> None:
     """Raise where the data leave a direction flat that no prior bends, either.
 
@@ -230,9 +235,9 @@ def _refuse_flat(
     if values[0] > DIGITS:  # else there is no telling what the steps were made of
         values, ways = scipy.linalg.eigh(curved, known)
     way = ways[:, 0] ** 2
-    name = max(flat, key=lambda n: way[flat[n]].max())
-    if values[0] < UNBENT and way[flat[name]].sum() > 0.5 * way.sum():
-        raise no_posterior(name)
+    site, places = max(flat, key=lambda pair: way[pair[1]].max())
+    if values[0] < UNBENT and way[places].sum() > 0.5 * way.sum():
+        raise no_posterior(site)
 
 
 def _compared(size: int) -> np.ndarray:
