@@ -173,10 +173,13 @@ class Program:
         latent = {site.name for site in sites if site.kind == "latent"}
         values = {name: value for name, value in values.items() if name in latent}
 
+        double = bool(jax.config.read("jax_enable_x64"))
+
         def find_parents() -> dict[str, tuple[str, ...]]:
             # The key is closed over: given every latent value, nothing else is random.
             key = jax.random.key(0)
-            names = provenance(lambda given: run(key, given)[0], values)
+            with jax.enable_x64(double):  # as it was when the values were looked at
+                names = provenance(lambda given: run(key, given)[0], values)
             order = {name: i for i, name in enumerate(values)}
             return {
                 address: tuple(
