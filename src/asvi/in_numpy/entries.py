@@ -70,10 +70,10 @@ def _to_whole(dtype: np.dtype, before: np.dtype) -> Callable:
 
 
 def _same_bits(eqn: Any) -> Callable:
-    dtype = np.dtype(eqn.params["new_dtype"])
-    if dtype.itemsize != eqn.invars[0].aval.dtype.itemsize:
+    dtype, known = np.dtype(eqn.params["new_dtype"]), eqn.invars[0].aval.dtype
+    if dtype.itemsize != known.itemsize:
         raise NotImplementedError("NumPy does not run 'bitcast_convert_type' of another size")
-    return lambda x: np.asarray(x).view(dtype)
+    return lambda x: np.asarray(x, known).view(dtype)  # a program may be run with more digits
 
 
 def _polynomial(x: Any, *coefficients: Any) -> Any:
