@@ -249,3 +249,18 @@ def test_a_distribution_that_keeps_what_it_computed_is_no_change():
     assert np.isfinite(prior.log_prob(1.0))  # NumPyro keeps a constant of it from here on
     assert result.posterior.model_log_prob({"scale": np.ones(2, np.float32)}).shape == (2,)
     assert asvi.fit(model, 1.0, progress=False).log_evidence == result.log_evidence
+
+
+@pytest.mark.parametrize("what", ["mask", "scale"])
+def test_a_mask_or_a_scale_that_changed_is_a_change(what):
+    reads = {"mask": True, "scale": 1.0}
+
+    def model(y):
+        mu = numpyro.sample("mu", dist.Normal(0.0, 10.0))
+        with numpyro.handlers.scale(scale=reads["scale"]):
+            numpyro.sample("y", dist.Normal(mu, 1.0).mask(reads["mask"]), obs=y)
+
+    result = asvi.fit(model, 1.0, progress=False)
+    reads[what] = {"mask": False, "scale": 5.0}[what]
+    with pytest.raises(AsviError, match="changed"):
+        result.posterior.model_log_prob({"mu": np.ones(2, np.float32)})

@@ -36,6 +36,7 @@ from asvi.checks import check_data, check_distribution
 from asvi.errors import ModelError, SiteError, name_used_twice, with_mended
 from asvi.failures import explain_failure
 from asvi.interpretation import Interpretation
+from asvi.masks import is_masked
 from asvi.ordinary import hidden_site_asking, is_fixed
 from asvi.provenance import provenance
 from asvi.traced import Traced
@@ -153,7 +154,12 @@ class Program:
 
         def look(key: jax.Array) -> Any:
             found = run(key)
-            return *found, {n: m["scale"] for n, m in run.trace.items() if m["type"] == "sample"}
+            counts = {  # how much of a site's density counts
+                n: (m["scale"], is_masked(m["fn"]))
+                for n, m in run.trace.items()
+                if m["type"] == "sample"
+            }
+            return *found, counts
 
         try:
             # A key of no numbers: to make one takes a compiler.

@@ -147,6 +147,7 @@ class Traced:
 
 def _near(x: Any, y: Any) -> bool:
     """Whether two outputs are the same but for rounding."""
+    x, y = (z if hasattr(z, "dtype") else np.asarray(z) for z in (x, y))
     if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
         x, y = jax.random.key_data(x), jax.random.key_data(y)
     x, y = np.asarray(x), np.asarray(y)
@@ -184,6 +185,7 @@ def _same(x: Any, y: Any) -> bool:
         return False
     if isinstance(x, jax.core.Tracer) or isinstance(y, jax.core.Tracer):
         return True  # as far as is known while something around is recorded
+    x, y = (z if hasattr(z, "dtype") else np.asarray(z) for z in (x, y))
     if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
         x, y = jax.random.key_data(x), jax.random.key_data(y)
     x, y = np.asarray(x), np.asarray(y)
@@ -380,6 +382,9 @@ def digest_of(jaxpr: Any, consts: Any) -> str:
                         walk(x, ())
                     elif isinstance(x, int | float | str | bool) and name not in _SILENT:
                         found.update(f"{name}={x}".encode())
+        for v in jaxpr.outvars:  # a number that is given as it is
+            if isinstance(v, Literal):
+                found.update(repr(_literal(v)).encode())
 
     walk(jaxpr, consts)
     return found.hexdigest()
