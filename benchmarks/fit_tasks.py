@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from asvi import tasks
-from asvi.bench.paper import TABLE_1
-from asvi.bench.protocol import Protocol
-from asvi.bench.run import run_cells
+from asvi.cli.bench.protocol import Protocol
+from asvi.cli.bench.published_tables import TABLE_1
+from asvi.cli.bench.run_cells import run_cells
 from benchmarks.harness import RESULTS, save, table
 
 #: Gap to the log evidence that a fit should reach on 9 of 10 seeds.

@@ -18,7 +18,7 @@ from numpyro.infer import SVI
 from numpyro.infer.util import log_density
 
 import asvi
-from asvi.interpretation import Interpretation
+from asvi.program.control_flow.interpretation import Interpretation
 from benchmarks.harness import save, seconds, table, train
 from benchmarks.models import chain, chain_data, chain_loop, groups, regression
 

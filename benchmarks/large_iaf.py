@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 
 from asvi import tasks
-from asvi.bench.protocol import Protocol, column
-from asvi.bench.store import CellStore
-from asvi.bench.train import train_cell
+from asvi.cli.bench.protocol import Protocol, column
+from asvi.cli.bench.store import CellStore
+from asvi.cli.bench.train_cell import train_cell
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ import numpyro.distributions as dist
 from numpyro.distributions import constraints, transforms
 
 import asvi
-from asvi.families.substitutions import substitution_of
+from asvi.distributions.substitutions import substitution_of
 from benchmarks.harness import save, table, train
 
 SEEDS, STEPS, DRAWS = 10, 5000, 8

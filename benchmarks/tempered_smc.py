@@ -18,13 +18,13 @@ import numpy as np
 from blackjax.smc import extend_params, resampling
 
 import asvi
+from asvi.density.curvature import precision
 from asvi.families import StructuredNormal
 from asvi.fitting.correction.by_moves import by_moves
 from asvi.fitting.correction.settings import Settings
-from asvi.fitting.correction.target import GaussianTarget
-from asvi.fitting.curvature import precision
+from asvi.fitting.gaussian.search import Found, find_structured
+from asvi.fitting.particles.target import GaussianTarget
 from asvi.fitting.problem import Problem
-from asvi.fitting.structured import Found, find_structured
 from benchmarks.harness import save, table
 
 TASKS = ("eight-schools", "brownian-global", "lorenz", "radon")

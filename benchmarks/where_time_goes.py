@@ -16,10 +16,10 @@ from benchmarks.harness import save, table
 
 MODELS = ("robust", "eight-schools", "radon", "gp-poisson")
 STAGES = {
-    "look at the model": ("asvi.fitting.structured", "Problem"),
-    "record its density": ("asvi.fitting.structured", "curvature"),
-    "find the Gaussian": ("asvi.fitting.structured", "_search"),
-    "ask NumPyro": ("asvi.fitting.structured", "_recheck"),
+    "look at the model": ("asvi.fitting.gaussian.search", "Problem"),
+    "record its density": ("asvi.fitting.gaussian.search", "curvature"),
+    "find the Gaussian": ("asvi.fitting.gaussian.search", "_search"),
+    "ask NumPyro": ("asvi.fitting.gaussian.search", "_recheck"),
     "correct the draws": ("asvi.fit", "correct_gaussian"),
 }
 

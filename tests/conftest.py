@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import zlib
-from importlib import import_module
 from importlib.metadata import version
 
 # Tests compile much and compute little: leave out the compiler's expensive passes. (A flag that the
@@ -26,6 +25,8 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")
 import jax
 import pytest
 from hypothesis import settings
+
+from asvi.fitting.rungs import trained
 
 settings.register_profile("asvi", deadline=None, max_examples=5, derandomize=True, database=None)
 settings.load_profile("asvi")
@@ -51,4 +52,4 @@ def float64():
 @pytest.fixture
 def no_first_look(monkeypatch):
     """The default call without the Gaussian that is all there is to find of simple posteriors."""
-    monkeypatch.setattr(import_module("asvi.fit"), "_corrected", lambda *_: None)
+    monkeypatch.setattr("asvi.fitting.ladder.RUNGS", (trained.climb,))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -11,6 +12,8 @@ import jax.numpy as jnp
 import jax.scipy.special as special
 import numpy as np
 from jax import lax
+
+from asvi.distributions.prior_quantiles import noise_of, quantile_at
 
 __all__ = ["CASES", "INDEX", "Case"]
 
@@ -159,6 +162,14 @@ for _name in _words(
     _case(f"nn.{_name}", getattr(jax.nn, _name), _grid)
 for _name in _words("gammaln erfinv expit logit log_ndtr ndtr ndtri entr i0e gamma spence"):
     _case(f"special.{_name}", getattr(special, _name), _grid)
+for _kind in _words("half_normal half_cauchy exponential uniform"):
+    # (Beyond, an exponential's slope is the exponential of a difference of two large numbers.)
+    _case(
+        f"quantile_at.{_kind}",
+        partial(quantile_at, _kind),
+        lambda t: (np.linspace(-5, 5, 23, dtype=t),),
+    )
+    _case(f"noise_of.{_kind}", partial(noise_of, _kind), _grid)
 for _name in _words("xlogy xlog1py betaln rel_entr kl_div"):
     _case(f"special.{_name}", getattr(special, _name), _two)
 _case("multigammaln", lambda x: special.multigammaln(x, 2), _grid)
@@ -202,6 +213,7 @@ def _ends(dtype: Any) -> np.ndarray:
 
 def _all_of_integers(x: Any, y: Any) -> list[Any]:
     names = "add sub mul div rem max min eq ne lt le gt ge bitwise_and bitwise_or bitwise_xor"
+    names += " shift_left shift_right_logical"
     found = [getattr(lax, name)(x, y) for name in names.split()]
     return [*found, x // y, x % y, lax.clamp(x, y, x[::-1]), lax.div(x, jnp.full_like(x, 3))]
 
@@ -325,7 +337,7 @@ _case(
         x[::-1], x[::2, 1:], x.T, x.reshape(-1), x[None], x[:, None], jnp.squeeze(x[:1], 0),
         jnp.concatenate([x, x], 1), jnp.stack([x, x]), *jnp.split(x, 3), jnp.roll(x, 1),
         jnp.broadcast_to(x, (2, *x.shape)), lax.reshape(x, (3, 12), (1, 0)), jnp.diff(x),
-        *jnp.unstack(x, axis=1), x[5:2], x[20:],
+        *jnp.unstack(x, axis=1), x[5:2], x[20:], *jnp.unstack(x[:1]), *lax.split(x, [len(x)]),
     ],
     _rows,
 )  # fmt: skip

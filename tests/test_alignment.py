@@ -10,8 +10,8 @@ import pytest
 from jax import lax
 from jax.scipy.linalg import solve_triangular
 
-from asvi.alignment import LOST, alignment
-from asvi.in_numpy.tape import InNumpy
+from asvi.density.numpy_backend.tape import InNumpy
+from asvi.program.dependence.alignment import LOST, alignment
 
 SHAPE = (3, 4)
 WEIGHTS = np.random.default_rng(0).normal(size=(4, 4))

@@ -11,14 +11,14 @@ import pytest
 from numpyro.contrib.control_flow import scan
 
 import asvi
-from asvi.families import Coupled, cells
-from asvi.families.cells import Cells
-from asvi.fitting.arrow import Arrow
-from asvi.fitting.gaussian import find_gaussian
-from asvi.fitting.gaussian_start import may_have_gaussian
-from asvi.fitting.natural_step import around, cholesky, natural_step, within
+from asvi.density import block_structure as cells
+from asvi.density.arrowhead import Arrow
+from asvi.density.block_structure import Cells
+from asvi.density.edge_factor import factor
+from asvi.families import Coupled
+from asvi.fitting.gaussian.for_training import find_gaussian
+from asvi.fitting.gaussian.natural_step import around, cholesky, natural_step, within
 from asvi.fitting.problem import Problem
-from asvi.fitting.wiring import factor
 from asvi.program import Program
 from benchmarks import large, long_chains
 
@@ -275,7 +275,7 @@ def test_many_groups_are_fitted_soon():
 def test_long_chains_have_no_gaussian_to_start_at():
     for length, has_one in ((100, True), (200, False)):
         problem = Problem(long_chains.model, Coupled(), (long_chains.data(length),), {})
-        assert may_have_gaussian(problem) == has_one
+        assert (problem.noise_space is not None) == has_one
         assert any("/frame/" in name for name in problem.transforms) == has_one
 
 

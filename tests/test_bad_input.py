@@ -32,8 +32,8 @@ from numpyro.primitives import _PYRO_STACK
 
 import asvi
 from asvi import AsviError, AutoASVI, FamilyError, LossError, ModelError, SiteError
-from asvi.checks import check_distribution, check_observed
 from asvi.families import ConvexUpdate, MeanField
+from asvi.program.checks.checks import check_distribution, check_observed
 
 KEY = jax.random.key(0)
 Y = jnp.array([1.0, 2.0, 3.0])

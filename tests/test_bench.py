@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import asvi
-from asvi.bench import run as bench_run
-from asvi.bench.protocol import Protocol
-from asvi.bench.report import write_report
-from asvi.bench.run import run_cells
-from asvi.bench.store import CellStore
+from asvi.cli.bench import run_cells as bench_run
+from asvi.cli.bench.protocol import Protocol
+from asvi.cli.bench.run_cells import run_cells
+from asvi.cli.bench.store import CellStore
+from asvi.cli.bench.write_report import write_report
 from asvi.errors import AsviError
 
 # One worker, so that the fits that these tests share are made once.
@@ -148,7 +148,7 @@ def test_a_folder_of_other_settings_or_other_things_is_refused(tmp_path):
     ],
 )
 def test_unknown_names_list_the_known_ones(arguments, message, tmp_path, monkeypatch, capsys):
-    from asvi.cli import main
+    from asvi.cli.app import main
 
     out = tmp_path / "new"
     monkeypatch.setattr(sys, "argv", ["asvi", "bench", "table1", *arguments, "--out", str(out)])
@@ -160,7 +160,7 @@ def test_unknown_names_list_the_known_ones(arguments, message, tmp_path, monkeyp
 
 
 def test_the_command_lists_the_tasks(monkeypatch, capsys):
-    from asvi.cli import main
+    from asvi.cli.app import main
 
     monkeypatch.setattr(sys, "argv", ["asvi", "tasks"])
     with pytest.raises(SystemExit) as stop:

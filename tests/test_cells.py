@@ -16,11 +16,12 @@ from numpyro.distributions import biject_to
 from numpyro.infer.util import log_density
 
 import asvi
-from asvi import discrete, objective
+from asvi.density.numpy_backend.tape import InNumpy
 from asvi.errors import SiteError
 from asvi.families import MeanField
-from asvi.in_numpy.tape import InNumpy
-from asvi.traces import trace_of
+from asvi.objective import discrete_choice as discrete
+from asvi.objective import elbo as objective
+from asvi.program.run_trace import trace_of
 
 # Which loss is in use.
 pytestmark = pytest.mark.filterwarnings("ignore:.*:UserWarning")

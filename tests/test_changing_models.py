@@ -15,7 +15,7 @@ import pytest
 import asvi
 from asvi.errors import AsviError, ModelError, SiteError
 from asvi.families import ConvexUpdate, StructuredNormal
-from asvi.kept import Kept
+from asvi.program.argument_copies import Kept
 
 Y = np.array([4.0, 5.0, 6.0])
 QUICK = {"family": StructuredNormal(), "progress": False}

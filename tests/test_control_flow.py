@@ -15,7 +15,7 @@ from numpyro.handlers import mask, seed, trace
 from numpyro.infer import SVI, Predictive, Trace_ELBO
 
 import asvi
-from asvi.interpretation import Interpretation
+from asvi.program.control_flow.interpretation import Interpretation
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -12,13 +12,14 @@ from numpyro.infer.util import log_density
 
 import asvi
 from asvi.errors import AsviError
-from asvi.fitting.correction import moves, tempering
-from asvi.fitting.correction.by_moves import by_moves
+from asvi.fitting.correction.by_moves import by_moves, more_moves
 from asvi.fitting.correction.checks import Checks
 from asvi.fitting.correction.mixing import mixing_of
-from asvi.fitting.correction.moves import Kernel, Particles
 from asvi.fitting.correction.settings import Settings
-from asvi.judge import _bad, _doubtful
+from asvi.fitting.diagnostics.of_draws import _bad, _doubtful
+from asvi.fitting.particles import moves, tempering
+from asvi.fitting.particles.base import UnitNormal
+from asvi.fitting.particles.moves import Kernel
 
 
 class Known:
@@ -57,8 +58,8 @@ def of_the_funnel(rng, count):
 
 def test_moves_leave_their_target_as_it_is():
     rng = np.random.default_rng(0)
-    kernel = Kernel(Known(10, funnel), rng, step=0.7)
-    particles = Particles.at(kernel.target, of_the_funnel(rng, 4096))
+    kernel = Kernel(Known(10, funnel), rng, 0.7, UnitNormal(10))
+    particles = kernel.at(of_the_funnel(rng, 4096))
     walls, kept = [], []
     for _ in range(12):
         moved = kernel(particles, 1.0)
@@ -76,10 +77,10 @@ def test_second_tries_reach_what_long_steps_do_not(monkeypatch):
     for rare in (0.0, 2.0):  # always, never
         monkeypatch.setattr(moves, "RARE", rare)
         rng = np.random.default_rng(0)
-        kernel = Kernel(Known(10, funnel), rng, step=0.7)
+        kernel = Kernel(Known(10, funnel), rng, 0.7, UnitNormal(10))
         begin = of_the_funnel(rng, 2048)
         neck = begin[begin[:, 0] < -2.0][:128]
-        particles, accepted = Particles.at(kernel.target, neck), []
+        particles, accepted = kernel.at(neck), []
         for _ in range(3):
             kernel.step = 0.7
             moved = kernel(particles, 1.0)
@@ -113,7 +114,7 @@ def test_mixing_sees_islands_that_disagree():
     rng = np.random.default_rng(0)
     draws = rng.normal(size=(10, 320, 2))
     draws[:, :20, 1] += 1.5  # one island of sixteen
-    found = mixing_of(draws, 16)
+    found = mixing_of(draws, np.full(16, 1 / 16))
     assert found.r_hat[0] < 1.01 < 1.05 < found.r_hat[1]
     assert found.mean_error[1] > 3 * found.mean_error[0]
 
@@ -128,7 +129,7 @@ def test_the_error_of_a_mean_is_that_of_many_runs():
             draws.append(0.8 * draws[-1] + 0.6 * rng.normal(size=(320, 1)))
         draws = np.stack(draws)
         means.append(draws.mean())
-        said.append(mixing_of(draws, 16).mean_error[0])
+        said.append(mixing_of(draws, np.full(16, 1 / 16)).mean_error[0])
     assert 0.7 < np.mean(said) / np.std(means) < 1.6
 
 
@@ -137,24 +138,34 @@ def test_the_error_of_a_mean_is_that_of_many_runs():
 
 @pytest.fixture(scope="module")
 def schools():
+    """With errors that weights do not reach."""
     task = asvi.tasks.get("eight-schools")
-    return task, asvi.fit(task.model, *task.args, progress=False)
+    return task, asvi.fit(task.model, *task.args, progress=False, max_error=0.02)
 
 
-def test_the_default_is_right_on_eight_schools(schools):
+def test_the_default_is_right_on_eight_schools():
+    task = asvi.tasks.get("eight-schools")
+    is_right(task, asvi.fit(task.model, *task.args, progress=False))
+
+
+def test_moves_are_right_on_eight_schools(schools):
     task, result = schools
+    is_right(task, result)
+    report = result.diagnose()
+    assert report.r_hat < 1.01
+    assert "R-hat" in str(report)
+    assert result.correction.rung == "moves"
+    assert "particles, moved" in str(result)
+
+
+def is_right(task, result):
     for name, mean in task.moments.mean.items():
         sd = np.asarray(task.moments.sd[name])
         assert np.max(np.abs(result.posterior.mean()[name] - mean) / sd) < 0.1
         assert np.max(np.abs(result.posterior.sd()[name] / sd - 1)) < 0.1
     assert abs(result.log_evidence - task.log_evidence) < min(0.1, 4 * result.log_evidence_se)
-    report = result.diagnose()
-    assert report.verdict == "good"
-    assert report.r_hat < 1.01
-    assert "R-hat" in str(report)
-    assert result.correction.rung == "moves"
+    assert result.diagnose().verdict == "good"
     assert result.elbo < result.log_evidence
-    assert "particles, moved" in str(result)
 
 
 def test_densities_of_the_draws_are_numpyros(schools):
@@ -220,15 +231,15 @@ def test_the_same_key_gives_the_same_draws():
 
 def test_a_smaller_error_is_met_by_more_draws(schools):
     result = schools[1]
-    finer = result.refine(max_error=0.02)
-    assert 2 * finer.correction.checks.mean_error <= 0.02
+    finer = result.refine(max_error=0.01)
+    assert 2 * finer.correction.checks.mean_error <= 0.01
     assert len(finer.correction.pool) > 2 * len(result.correction.pool)
     assert finer.diagnose().verdict == "good"
-    assert result.correction.max_error == 0.05
+    assert result.correction.max_error == 0.02
 
 
 def test_quick_ends_with_weights():
-    task = asvi.tasks.get("eight-schools")
+    task = asvi.tasks.get("brownian-global")
     result = asvi.fit(task.model, *task.args, effort="quick", progress=False)
     assert result.correction.rung == "weights"
     assert result.correction.checks.moves == 0
@@ -290,15 +301,16 @@ def test_options_that_mean_nothing_are_named(options, said):
 def test_an_interrupt_gives_the_draws_so_far(monkeypatch):
     move, calls = Kernel.__call__, []
 
-    def stopping(*args):
-        calls.append(1)
+    def stopping(kernel, particles, beta):
+        if len(particles) > 64:  # no scouts
+            calls.append(1)
         if len(calls) == 10:
             raise KeyboardInterrupt
-        return move(*args)
+        return move(kernel, particles, beta)
 
     monkeypatch.setattr(Kernel, "__call__", stopping)
     task = asvi.tasks.get("eight-schools")
-    result = asvi.fit(task.model, *task.args, progress=False)
+    result = asvi.fit(task.model, *task.args, progress=False, max_error=0.02)
     assert result.diagnose().verdict != "good"
     assert "interrupted" in str(result)
     assert abs(result.posterior.mean()["mu"] - task.moments.mean["mu"]) < 2.0
@@ -338,3 +350,12 @@ def test_the_verdict_uses_all_there_is(changes, verdict):
     bad = any(is_so for is_so, _ in _bad(checks))
     doubtful = any(is_so for is_so, _ in _doubtful(checks, 0.05))
     assert ("bad" if bad else "usable" if doubtful else "good") == verdict
+
+
+@pytest.mark.parametrize(
+    ("off", "moves"), [(0.9, 32), (1.0, 32), (1.05, 27), (1.2, 32), (2.0, 32), (np.nan, 32)]
+)
+def test_moves_go_on_as_far_as_errors_say(off, moves):
+    """0.9 of what was asked for, and not done: it is a drift that has not settled."""
+    checks = Checks(0.025 * off, "x", 0.0, "x", 100.0, "x", moves=16)
+    assert more_moves(checks, 0.05) == moves

@@ -26,7 +26,7 @@ from numpyro.infer.util import log_density
 from asvi import families
 from asvi.fitting.problem import Problem
 from asvi.objective import ELBO
-from asvi.posterior import Posterior
+from asvi.results.posterior import Posterior
 
 Y = jnp.array([1.0, 2.0, 0.5])
 MASK = jnp.array([True, False, True])
@@ -218,7 +218,7 @@ def opened(model, family):
     All that this file knows of how arguments travel.
     """
     problem = Problem(model, family, (), {}, check=False)
-    problem.complete()
+    problem.bound.complete()
 
     def posterior(flat):
         return Posterior(problem, problem.params(flat))

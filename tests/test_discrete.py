@@ -16,9 +16,9 @@ from numpyro.infer import SVI
 from scipy import stats
 
 import asvi
-from asvi.discrete import choose
 from asvi.errors import AsviError, SiteError
-from asvi.objective import trace_of
+from asvi.objective.discrete_choice import choose
+from asvi.objective.elbo import trace_of
 from benchmarks.discrete.gradients import errors
 from benchmarks.discrete.models import MODELS, TABLE, hmm, mixture, poisson
 
@@ -86,7 +86,7 @@ def test_what_crosses_between_cells_is_found():
 
 def test_the_check_of_gradients_notices_a_cost_from_the_wrong_cells(monkeypatch):
     everywhere = {("z", "z"): frozenset({"n"}), ("z", "y"): frozenset({"n"})}
-    monkeypatch.setattr("asvi.guide.meetings", lambda *args: everywhere)
+    monkeypatch.setattr("asvi.guide.auto_asvi.meetings", lambda *args: everywhere)
     small = MODELS["back-into-the-plate"]._replace(ways=("score",))
     (row,) = errors("back-into-the-plate", small, draws=8000)
     assert row["rms of errors / se"] > 10
@@ -101,7 +101,7 @@ def jumping(y):
 def test_a_continuous_gate_has_the_gradient_of_its_jump():
     guide = asvi.AutoASVI(jumping)
     guide._setup_prototype(1.0)
-    assert guide.jumps == {"a"}
+    assert guide.score_sites == {"a"}
     names = [f"auto/a/{leaf}/{part}" for leaf in ("loc", "scale") for part in ("data_term",)]
     weights = {f"auto/a/{leaf}/prior_weight": 0.4 for leaf in ("loc", "scale")}
 
@@ -195,7 +195,7 @@ def test_a_discrete_posterior_is_drawn_shown_and_stored(hmm_fit, tmp_path):
     assert sum(heights) == pytest.approx(2.0)  # probabilities, of the prior and of the posterior
     image = asvi.plot.probabilities(hmm_fit, "z").images[0].get_array()
     np.testing.assert_allclose(np.asarray(image).sum(0), 1.0, atol=1e-6)
-    assert "probs" in str(hmm_fit.explain())
+    assert "z · exact, given the others" in str(hmm_fit.explain())
     with pytest.raises(SiteError, match="NUTS moves continuous sites alone"):
         hmm_fit.posterior.nuts_init()
 

@@ -14,11 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpyro.distributions import biject_to
 
+from asvi.distributions.domains import inside, mix, prior_weight_shape
+from asvi.distributions.quantile_transform import QuantileTransform
+from asvi.distributions.registry import Leaf, decompose, is_registered
 from asvi.errors import SiteError
-from asvi.families.base import inside
-from asvi.families.convex import mix, prior_weight_shape
-from asvi.families.parameters import Leaf, decompose, is_registered
-from asvi.families.stand_ins import QuantileTransform
 from instances import INSTANCES, WITHOUT_LEAVES, Draw
 
 CLASSES = sorted(
@@ -149,7 +148,7 @@ def laws(cls):
 def test_update_laws(cls, seed, weight):
     """λ=1 is the prior; λ=0 ignores the parents; any λ stays in the domains and the support."""
     found = laws(cls)(seed, weight)
-    # What stands in for these is the prior nearly: see `asvi.families.tails`.
+    # What stands in for these is the prior nearly: see `asvi.distributions.student_t`.
     nearly = cls in (dist.Cauchy, dist.StudentT, dist.TransformedDistribution)  # of a StudentT
     off = {"rtol": 0.03, "atol": 0.1} if nearly else {"rtol": 2e-3, "atol": 2e-3}
     np.testing.assert_allclose(*found["weight one"], **off)

@@ -9,7 +9,7 @@ import matplotlib
 import numpyro.distributions as dist
 import pytest
 
-from asvi.families.parameters import is_registered
+from asvi.distributions.registry import is_registered
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()

@@ -20,11 +20,11 @@ from numpyro.distributions import constraints
 from numpyro.infer import MCMC, NUTS
 
 import asvi
-from asvi.compiling import forget_programs
-from asvi.diagnose import _verdict
 from asvi.errors import AsviError, ModelError, SiteError
-from asvi.files import read_file, write_file
-from asvi.fitting import checkpoint, schedule
+from asvi.fitting.archive import read_file, write_file
+from asvi.fitting.diagnostics.of_guide import _verdict
+from asvi.fitting.training import checkpoint, schedule
+from asvi.program.compiling import forget_programs
 
 # One worker, so that the fits that these tests share are made once.
 pytestmark = pytest.mark.xdist_group("test_fit")
@@ -256,12 +256,12 @@ def test_other_families_through_the_same_call(family):
 
 def test_draws_densities_and_moments(groups):
     posterior = groups.posterior
-    draws, log_q = posterior._draw(jax.random.key(1), (200,))
+    draws, log_q = posterior.draw(jax.random.key(1), (200,))
     assert draws["double"].shape == (200, 6)
     np.testing.assert_allclose(draws["double"], 2 * draws["theta"], rtol=1e-5)
     np.testing.assert_allclose(posterior.log_prob(draws), log_q, rtol=1e-4, atol=1e-3)
     # E_q[log p - log q] is the ELBO.
-    many, log_q = posterior._draw(jax.random.key(2), (4000,))
+    many, log_q = posterior.draw(jax.random.key(2), (4000,))
     ratios = np.asarray(posterior.model_log_prob(many) - log_q)
     assert abs(ratios.mean() - groups.elbo) < 5 * ratios.std() / 4000**0.5 + 5 * groups.elbo_se
     low, mid, high = posterior.quantiles((0.05, 0.5, 0.95))["tau"]
@@ -403,7 +403,7 @@ def test_ctrl_c_returns_the_best_so_far(monkeypatch, no_first_look):
             raise KeyboardInterrupt
         return step(*args)
 
-    monkeypatch.setattr("asvi.fitting.run.step_chunk", stopping)
+    monkeypatch.setattr("asvi.fitting.training.run.step_chunk", stopping)
     result = asvi.fit(normal_model, Y, progress=False)
     assert result.steps == 3 * 250
     assert "interrupted" in result.message
@@ -417,7 +417,7 @@ import jax, numpy as np
 sys.path.insert(0, {tests!r})
 import asvi
 from test_fit import QUICK, X, Y, groups_model
-from asvi.fitting import checkpoint, run
+from asvi.fitting.training import checkpoint, run
 checkpoint.SECONDS_BETWEEN = 0.0
 step, calls = run.step_chunk, []
 def stopping(*args):
@@ -593,5 +593,6 @@ def test_a_rare_heavy_weight_among_many_even_ones_is_no_verdict(effective, shift
         "skipped": 0.0,
         "discrete": False,
     }
-    run = SimpleNamespace(info={"gains": [0.1, 0.001]}, message="")
+    details = SimpleNamespace(gains=[0.1, 0.001], rounding=0.0)
+    run = SimpleNamespace(details=details, message="")
     assert _verdict(numbers, run)[0] == verdict

@@ -17,7 +17,7 @@ import asvi
 from asvi.errors import SiteError
 from asvi.families import ConvexUpdate, Coupled, StructuredNormal
 from asvi.fitting.problem import Problem
-from asvi.posterior import Posterior
+from asvi.results.posterior import Posterior
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(30, 2)).astype(np.float32)

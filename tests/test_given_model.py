@@ -24,7 +24,7 @@ import asvi
 from asvi.errors import AsviError
 from asvi.families import ConvexUpdate, StructuredNormal
 from asvi.fitting.problem import Problem
-from asvi.posterior import Posterior
+from asvi.results.posterior import Posterior
 
 Y = np.array([4.0, 5.0, 6.0])
 QUICK = {"family": StructuredNormal(), "progress": False}

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from asvi import hoisting
-from asvi.windows import look_back
+from asvi.program.control_flow import hoisting
+from asvi.program.control_flow.lookback import look_back
 
 
 def walk(x, inputs):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from asvi.in_numpy import InNumpy, Tape
+from asvi.density.numpy_backend import InNumpy, Tape
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -210,3 +210,28 @@ def test_of_ways_for_several_platforms_it_takes_the_processors():
 
     x = np.array([1.0, 3.0], np.float32)
     assert_allclose(InNumpy(model, x)(x), 2 * x)
+
+
+def test_what_is_done_twice_is_done_once_and_axes_move_in_one_step(x):
+    def function(x):
+        once, again = jnp.exp(x)[:, None], jnp.exp(x)[:, None]
+        return jnp.sum(once[:, :, None] * again[:, :, None])
+
+    assert len(InNumpy(function, x).tape._steps) == 4  # exp, its axes moved, a product, a sum
+
+
+def test_inputs_that_stay_are_seen_once_and_slots_are_used_again(x):
+    asked = InNumpy(lambda x, y: jnp.sum(x * jnp.exp(jnp.sin(y)) + jnp.cos(x)), x, x, varying=1)
+    given = asked.given(2 * x)
+    for at in (x, x + 1):
+        assert float(given(at)) == float(asked(at, 2 * x))
+    assert float(asked.given(x)(x)) == float(asked(x, x)) != float(given(x))
+    with np.errstate(all="raise"):
+        chain = InNumpy(lambda x: jnp.sin(jnp.sin(jnp.sin(jnp.sin(x)))), x)
+    assert len(chain.tape._slots) <= 2
+
+
+def test_an_input_that_is_given_back_stays(x):
+    found = InNumpy(lambda x, y: (x, x + y, y), x, x, varying=1)(x, 2 * x)
+    for here, there in zip(found, (x, 3 * x, 2 * x), strict=True):
+        np.testing.assert_allclose(here, there)

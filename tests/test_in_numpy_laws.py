@@ -15,7 +15,8 @@ from in_numpy_cases import CASES
 from in_numpy_drawn import random_program
 from numpy.testing import assert_allclose, assert_array_equal
 
-from asvi.in_numpy import Tape, tangents, tape
+from asvi.density.numpy_backend import Tape, tape
+from asvi.density.numpy_backend import jvp_rules as tangents
 
 pytestmark = pytest.mark.usefixtures("float64")
 

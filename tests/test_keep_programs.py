@@ -10,7 +10,7 @@ PROGRAM = """
 import sys
 import numpy as np
 import asvi
-from asvi.compiling import Compiled
+from asvi.program.compiling import Compiled
 folder = asvi.keep_programs()
 Compiled(lambda x: np.float32(3) * x + 1)(np.ones(7, np.float32))
 print(folder)

@@ -9,12 +9,13 @@ import pytest
 from numpyro.contrib.control_flow import cond
 
 import asvi
-from asvi.families.spline import KNOTS, bend
-from asvi.fitting import marginals, run
-from asvi.fitting.lanes import evaluate_with_noise
-from asvi.fitting.marginals import lead_through_quantiles, quantile_map
-from asvi.fitting.plan import Plan
+from asvi.distributions.spline import KNOTS, bend
 from asvi.fitting.problem import Problem
+from asvi.fitting.training import quantile_refit as marginals
+from asvi.fitting.training import run
+from asvi.fitting.training.parallel_optimizer import evaluate_with_noise
+from asvi.fitting.training.quantile_refit import lead_through_quantiles, quantile_map
+from asvi.fitting.training.settings import Plan
 
 
 def heavy(y=None):
@@ -30,7 +31,7 @@ def at_start(model, *args):
 
 
 def spread(problem, flat, name="a"):
-    draws = asvi.posterior.Posterior(problem, problem.params(flat))
+    draws = asvi.Posterior(problem, problem.params(flat))
     return float(np.std(draws.sample(jax.random.key(3), (40_000,))[name]))
 
 

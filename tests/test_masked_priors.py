@@ -18,10 +18,10 @@ from numpyro.infer.util import log_density
 import asvi
 from asvi import families
 from asvi.errors import SiteError
-from asvi.improper import find_improper
-from asvi.inference_data import prior_draws
-from asvi.masks import completed, counted, unmasked
 from asvi.program import Program
+from asvi.program.improper import find_improper
+from asvi.program.statements.masks import completed, counted, unmasked
+from asvi.results.inference_data import prior_draws
 
 Y = jnp.array([1.0, 2.0, 3.0, 0.0])
 

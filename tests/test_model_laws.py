@@ -15,14 +15,13 @@ from jax.extend.core import ClosedJaxpr
 from numpyro import handlers
 from numpyro.infer.util import log_density
 
-from asvi import compiling
+from asvi.density.numpy_backend import Tape
+from asvi.density.traced_density import Recorded
 from asvi.families import ConvexUpdate, Coupled, MeanField, StructuredNormal
-from asvi.fitting.noise_space import NoiseSpace
 from asvi.fitting.problem import Problem
-from asvi.fitting.recording import Recorded
-from asvi.in_numpy import Tape
-from asvi.posterior import Posterior
-from asvi.traced import Traced
+from asvi.program import compiling
+from asvi.program.traced import Traced
+from asvi.results.posterior import Posterior
 
 #: Models in one run; ``python -m benchmarks.model_laws`` has thousands.
 COUNT = int(os.environ.get("ASVI_LAWS", "260"))
@@ -84,7 +83,7 @@ def density_differs(seed: int) -> str:
     """What differs in the model of this seed; nothing is an empty text."""
     made = generate(seed)
     problem = Problem(made.model, StructuredNormal(), made.args, made.kwargs, check=False)
-    space = NoiseSpace(problem)
+    space = problem.noise_space
     rng, names = np.random.default_rng(seed), [s.name for s in problem.program.latent]
     guide = problem.guide
     start = {
@@ -125,7 +124,7 @@ def test_draws_have_the_density_that_they_are_said_to_have(seed, family):
     start = problem.initial(jax.random.key(1))
     start = start + 0.05 * jax.random.normal(jax.random.key(2), start.shape)
     posterior = Posterior(problem, problem.params(start))
-    draws, log_q = posterior._draw(jax.random.key(3), (6,))
+    draws, log_q = posterior.draw(jax.random.key(3), (6,))
     names = [s.name for s in problem.program.latent]
     assert np.all(np.isfinite(log_q))
     for name in names:
@@ -148,7 +147,7 @@ LINES = [k for k in range(2000, 2060) if generate(k).made_of["structure"] in ONE
 def test_no_elbo_exceeds_the_evidence(seed, family):
     made = generate(seed)
     problem = Problem(made.model, StructuredNormal(), made.args, made.kwargs)
-    recorded, blank = Recorded(NoiseSpace(problem), {}, True), np.zeros(1)
+    recorded, blank = Recorded(problem.noise_space, {}, True), np.zeros(1)
     line = np.linspace(-12, 12, 601)
     density = [recorded.run(np.array([z]), blank, blank, recorded.consts, {})[0] for z in line]
     evidence = np.logaddexp.reduce(np.array(density)) + np.log(line[1] - line[0])

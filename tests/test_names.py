@@ -16,15 +16,14 @@ from numpyro.contrib.control_flow import cond, scan
 
 import asvi
 from asvi.errors import SiteError
-from asvi.explain import explain
 from asvi.families import ConvexUpdate, Coupled, MeanField
-from asvi.files import read_file, write_file
-from asvi.fitting.noise_space import NoiseSpace
+from asvi.fitting.archive import read_file, write_file
 from asvi.fitting.problem import Problem
-from asvi.fitting.units import limits, named_units
-from asvi.fitting.wiring import listeners, wiring
+from asvi.fitting.training.step_sizes import limits, named_units
+from asvi.guide.edges import listeners
 from asvi.program import Program
-from asvi.traces import trace_of
+from asvi.program.run_trace import trace_of
+from asvi.results.explanation import explain
 
 
 def walk(name, inside):
@@ -70,7 +69,7 @@ def test_a_site_may_be_called_as_a_block():
     assert program.deciding(("cond0",)) == ("gate",)
     guide = asvi.AutoASVI(model)
     guide._setup_prototype(0.0)
-    assert guide.jumps == {"gate"}
+    assert guide.score_sites == {"gate"}
 
 
 @pytest.mark.parametrize("name", ["a|b", "a/b", "a~1b", "scan0/q", "a[0]"])
@@ -81,8 +80,8 @@ def test_who_listens_to_whom_whatever_the_names(name):
         numpyro.sample("y", dist.Normal(a[1] + b, 1.0), obs=y)
 
     problem = Problem(model, Coupled(), (1.0,), {})
-    space = NoiseSpace(problem)
-    hears = listeners(space, wiring(problem, space)).core
+    space = problem.noise_space
+    hears = listeners(space, problem.guide.edges(space)).core
     np.testing.assert_array_equal(hears, np.tril(np.ones((3, 3), bool)))
 
 
@@ -186,7 +185,7 @@ def test_a_pattern_may_be_a_name_with_brackets():
 
     guide = asvi.AutoASVI(model, family={"x[0]": MeanField()})
     guide._setup_prototype(1.0)
-    assert isinstance(guide._family_of["x[0]"], MeanField)
+    assert isinstance(guide.family_of(guide.program["x[0]"]), MeanField)
 
 
 def test_names_come_back_from_a_file(tmp_path):

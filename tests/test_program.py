@@ -14,7 +14,7 @@ from numpyro.infer.reparam import LocScaleReparam
 
 import asvi
 from asvi import Program
-from asvi.provenance import provenance
+from asvi.program.dependence.provenance import provenance
 
 
 def test_sites_plates_parents_and_kinds():

@@ -9,10 +9,10 @@ import numpyro.distributions as dist
 import pytest
 
 import asvi
+from asvi.density import noise_space
 from asvi.errors import InternalError
 from asvi.families import ConvexUpdate, StructuredNormal
-from asvi.fitting import noise_space
-from asvi.fitting.recheck import check_elbo
+from asvi.fitting.numpyro_check import check_elbo
 
 Y = np.array([1.0, 2.0, 4.0])
 
@@ -30,7 +30,7 @@ def test_a_density_that_is_not_numpyros_ends_in_an_error_of_ours(monkeypatch):
 
 
 def test_an_elbo_that_is_not_the_posteriors_ends_in_an_error_with_the_fit(monkeypatch):
-    monkeypatch.setitem(asvi.fit.__globals__, "check_elbo", lambda *_: False)
+    monkeypatch.setattr("asvi.fitting.rungs.trained.check_elbo", lambda *_: False)
     with pytest.raises(InternalError, match="fault of asvi") as told:
         asvi.fit(model, Y, family=ConvexUpdate(), progress=False, steps=250, restarts=1)
     assert told.value.result.posterior.sample(jax.random.key(0), (3,))["mu"].shape == (3,)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import asvi
-from asvi import plot
-from asvi.report import write_html
+from asvi.results import plot
+from asvi.results.html import write_html
 
 # One worker, so that the fits that these tests share are made once.
 pytestmark = pytest.mark.xdist_group("test_report")
@@ -35,7 +35,7 @@ def schools():
 
 
 def run_cli(monkeypatch, capsys, *arguments):
-    from asvi.cli import main
+    from asvi.cli.app import main
 
     monkeypatch.setattr(sys, "argv", ["asvi", *map(str, arguments)])
     with pytest.raises(SystemExit) as stop:

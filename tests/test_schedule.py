@@ -11,11 +11,11 @@ import optax
 import pytest
 
 from asvi.families import ConvexUpdate, Coupled, MeanField
-from asvi.fitting import gaussian_start, schedule
-from asvi.fitting.lanes import ADAM, new_lanes
-from asvi.fitting.plan import Plan, State
 from asvi.fitting.problem import Problem
-from asvi.fitting.run import first_state
+from asvi.fitting.training import gaussian_start, schedule
+from asvi.fitting.training.parallel_optimizer import ADAM, new_lanes
+from asvi.fitting.training.run import first_state
+from asvi.fitting.training.settings import Plan, State
 
 
 def model(y):
@@ -80,12 +80,12 @@ def test_large_models_near_the_posterior_compile_one_program(monkeypatch):
     monkeypatch.setattr(schedule, "is_enough", lambda *_: False)
     plan = Plan(lanes=4, chunk=10, first_cycle=1, max_steps=120)
     problem = Problem(model, Coupled(), (1.0,), {})
-    problem.programs.clear()
+    problem.bound._programs.clear()
     state = schedule.begin(problem, jax.random.key(0), plan)
     assert state.score_shares == [0.0]  # path gradients
     while not schedule.finished(state, plan):
         state = schedule.step_chunk(problem, jax.random.key(1), plan, state)
-    programs = [name for name in problem.programs if name[0] == "advance"]
+    programs = [name for name in problem.bound._programs if name[0] == "advance"]
     assert [(name[1], name[3]) for name in programs] == [(1, 32)]  # lanes, draws
     assert state.chunks == 6  # each counts twice
     assert state.cycle == 3  # of 1, 2, 2 chunks and what is left
@@ -126,11 +126,11 @@ def test_a_race_without_a_gaussian_knows_plain_gradients_only():
     """And after it path gradients are compared with them."""
     plan = Plan(lanes=4, chunk=10, explore_chunks=1, duel_chunks=1, max_steps=60)
     problem = Problem(model, MeanField(), (1.0,), {})
-    problem.programs.clear()
+    problem.bound._programs.clear()
     state = schedule.begin(problem, jax.random.key(0), plan)
     while not schedule.finished(state, plan):
         state = schedule.step_chunk(problem, jax.random.key(1), plan, state)
-    programs = {(name[1], name[-1]) for name in problem.programs if name[0] == "advance"}
+    programs = {(name[1], name[-1]) for name in problem.bound._programs if name[0] == "advance"}
     assert programs <= {(4, 1.0), (1, 0.0), (1, 1.0)}  # lanes, share of the score: no mixed ones
     assert (4, 1.0) in programs
     assert set(state.trial) == {"plain", "path"}

@@ -8,8 +8,8 @@ import numpyro.distributions as dist
 import pytest
 
 import asvi
-from asvi.families.moved import MovedNoise
-from asvi.families.spline import WEIGHTS, bend, unbend
+from asvi.distributions.spline import WEIGHTS, bend, unbend
+from asvi.distributions.warped_noise import MovedNoise
 
 Z = jnp.linspace(-6, 6, 1001)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib import import_module
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -17,15 +17,15 @@ from numpyro.contrib.control_flow import cond, scan
 from numpyro.infer import SVI, Predictive, Trace_ELBO
 
 import asvi
+from asvi.density.arrowhead import Arrow
+from asvi.density.curvature import curvature, precision
+from asvi.density.evaluators import Compiled, Computed
 from asvi.errors import FamilyError, SiteError
 from asvi.families import Coupled, StructuredNormal
-from asvi.fitting.arrow import Arrow
-from asvi.fitting.curvature import curvature
-from asvi.fitting.looking import Compiled, Computed
-from asvi.fitting.noise_space import NoiseSpace
+from asvi.fitting.gaussian.search import find_structured
+from asvi.fitting.outcome import Outcome
 from asvi.fitting.problem import Problem
-from asvi.fitting.run import Run
-from asvi.objective import log_density, trace_of
+from asvi.objective.elbo import log_density, trace_of
 from benchmarks import large
 
 Y = np.array([1.0, -2.0, 4.0, 7.0], np.float32)
@@ -101,7 +101,7 @@ def test_its_density_is_that_of_its_draws(name, key, seed):
     drawn = trace_of(guide, key, params, {}, (y,), {})
     values = {site.name: drawn[site.name]["value"] for site in guide.program.latent}
     total = sum(log_density(s) for s in drawn.values() if s["type"] == "sample")
-    again = guide.log_density_at(params, values, (y,), {})
+    again = guide.log_density(params, values, (y,), {})
     assert jnp.allclose(total, again, rtol=1e-3, atol=1e-2)
 
 
@@ -125,7 +125,7 @@ def test_its_density_is_normalised():
 
     def one(at):
         values = {"scale": jnp.exp(at[0]), "x": at[1]}
-        return guide.log_density_at(params, values, (y,), {}) + at[0]
+        return guide.log_density(params, values, (y,), {}) + at[0]
 
     total = np.exp(np.asarray(jax.vmap(one)(grid), float)).sum()
     assert abs(total * (log_s[1] - log_s[0]) * (x[1] - x[0]) - 1) < 1e-3
@@ -159,16 +159,16 @@ def test_with_more_effort_what_is_no_gaussian_is_left_to_the_coupled_family():
 
 @pytest.mark.parametrize("message", ["stopped after 500 steps", "interrupted: the best so far"])
 def test_the_first_look_is_kept_where_the_run_ends_lower(monkeypatch, message):
-    module = import_module("asvi.fit")
+    def low(problem, *_args, **_kwargs):
+        details = SimpleNamespace(rounding=0.0)
+        return Outcome(-1e3, 0.1, np.zeros(2), {}, False, message, 500, 0, 1.0, details, problem)
 
-    def low(*_args, **_kwargs):
-        info = {"coupling_gain": None}
-        return Run(-1e3, 0.1, np.zeros(2), {}, False, message, 500, 0, 1.0, info)
-
-    monkeypatch.setattr(module, "run", low)
+    monkeypatch.setattr("asvi.fitting.rungs.trained.run", low)
+    monkeypatch.setattr("asvi.fitting.rungs.trained.correct_guide", lambda *_: None)
+    monkeypatch.setattr("asvi.fitting.rungs.trained._rechecked", lambda outcome: outcome)
     result = asvi.fit(groups, Y, progress=False, steps=500, effort="thorough")
     assert isinstance(result.problem.family, StructuredNormal)
-    assert "Coupled ended" in result.info["family"]
+    assert "Coupled was no better" in result.info["family"]
     assert ("interrupted" in result.message) == (not result.converged) == ("inter" in message)
 
 
@@ -216,7 +216,7 @@ def test_crossed_groups_are_taken_as_one():
 
 def test_variances_of_an_arrow(seed):
     rng = np.random.default_rng(seed)
-    cells = asvi.families.cells.Cells(np.array([0, 3]), (np.array([[1, 2], [4, 5]]),))
+    cells = asvi.density.block_structure.Cells(np.array([0, 3]), (np.array([[1, 2], [4, 5]]),))
     full = Arrow.of_entries(cells, lambda i, j: 1.0 * (i == j)).dense()
     root = rng.normal(size=(6, 6))
     values = 8 * full + root + root.T
@@ -283,7 +283,7 @@ def long_walk(y):
     ("model", "said"),
     [
         (branching, "branches"),
-        (counted, "'k' is discrete"),
+        (counted, "'k' has infinitely many values"),
         (trained, "the model has 'scale'"),
         (long_walk, "more than 250"),
     ],
@@ -305,13 +305,13 @@ def test_bad_data_are_named_before_anything_is_looked_for():
 def test_numpy_and_the_compiler_see_the_same(name, monkeypatch):
     model, y = MODELS[name]
     problem = Problem(model, StructuredNormal(), (y,), {})
-    space, rng = NoiseSpace(problem), np.random.default_rng(0)
+    space, rng = problem.noise_space, np.random.default_rng(0)
     points = 0.3 * rng.normal(size=(5, space.size))
     centring, anchor = rng.uniform(size=space.size), 0.1 * rng.normal(size=space.size)
     seen = []
     with jax.enable_x64(True):
         for small in (1e9, 0):
-            monkeypatch.setattr("asvi.fitting.curvature.SMALL", small)
+            monkeypatch.setattr("asvi.density.curvature.SMALL", small)
             look = curvature(space, {}, True)
             look = replace(look, centring=centring, anchor=anchor)
             at = look(points)
@@ -340,3 +340,23 @@ def test_an_operation_that_numpy_does_not_know_is_left_to_the_compiler():
 def test_numbers_too_large_for_single_precision_are_named(bad):
     with pytest.raises(SiteError, match="site 'y'"):
         asvi.fit(groups, np.array([1.0, bad, 2.0, 3.0]), family=StructuredNormal(), progress=False)
+
+
+def test_where_newtons_path_ends_at_the_posterior_nothing_is_compiled():
+    """However many the data: these would go to the compiler, were there more to look at."""
+    x = np.random.default_rng(0).normal(size=(3000, 9))
+    y = x @ np.arange(9.0) + np.random.default_rng(1).normal(size=3000)
+
+    def regression(x, y):
+        slopes = numpyro.sample("slopes", dist.Normal(0, 10).expand([9]).to_event(1))
+        numpyro.sample("y", dist.Normal(x @ slopes, 1.0), obs=y)
+
+    problem = Problem(regression, StructuredNormal(), (x, y), {})
+    found = find_structured(problem, None, 0.01)
+    assert isinstance(found.look.look, Compiled)
+    assert not found.look.look.run._made
+    assert found.nearness < 0.01
+    exact = np.linalg.solve(x.T @ x + np.eye(9) / 100, x.T @ y)
+    with precision(True):
+        slopes = found.look.sites(found.mean[None])["slopes"][0]
+    np.testing.assert_allclose(slopes, exact, atol=2e-4)

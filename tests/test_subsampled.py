@@ -12,7 +12,7 @@ import asvi
 from asvi.errors import FamilyError
 from asvi.families import ConvexUpdate, StructuredNormal
 from asvi.fitting.problem import Problem
-from asvi.fitting.units import named_units
+from asvi.fitting.training.step_sizes import named_units
 
 Y = np.linspace(-5.0, 9.0, 20).astype(np.float32)
 

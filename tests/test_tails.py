@@ -13,9 +13,9 @@ from scipy import stats
 from scipy.special import logsumexp
 
 import asvi
-from asvi.families.parameters import decompose
-from asvi.families.substitutions import half_of
-from asvi.families.tails import TailedNormal, TailTransform
+from asvi.distributions.registry import decompose
+from asvi.distributions.student_t import TailedNormal, TailTransform
+from asvi.distributions.substitutions import half_of
 
 Y = np.random.default_rng(1).normal(1.5, 0.7, size=12)
 

@@ -12,7 +12,7 @@ import time
 from importlib import import_module
 
 import asvi
-from asvi.fitting import run as running
+from asvi.fitting.training import run as running
 
 FAMILIES = {
     "structured": asvi.families.StructuredNormal(),

@@ -13,15 +13,11 @@ import jax
 
 from benchmarks.harness import save, table
 from benchmarks.race import ours
-from benchmarks.race.problems import load
+from benchmarks.race.problem import half
+from benchmarks.race.problems import groups_by_name, load
 
-#: Small ones, and those with funnels, walls and heavy tails.
-NAMES = (
-    "eight-schools", "schools-centred", "schools-non-centred", "bioassay", "brownian-global",
-    "item-response", "garch11", "pumps", "seeds", "local-level", "michaelis-menten", "batting",
-    "logistic-raw", "mixture", "robust",
-)  # fmt: skip
 LIMIT = 0.1
+COUNTED = ("keys", "right", "wrong, called good", "called good")
 
 
 def row_of(name: str, keys: int) -> dict[str, object]:
@@ -33,6 +29,7 @@ def row_of(name: str, keys: int) -> dict[str, object]:
     wrong = [x for x in found if max(x[:2]) > LIMIT]
     return {
         "problem": name,
+        "half": half(name),
         "keys": keys,
         "right": keys - len(wrong),
         "wrong, called good": sum(verdict == "good" for *_, verdict in wrong),
@@ -44,16 +41,21 @@ def row_of(name: str, keys: int) -> dict[str, object]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", default=NAMES)
+    parser.add_argument("names", nargs="*", help="all problems of the race without")
     parser.add_argument("--keys", type=int, default=10)
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
     rows = []
-    for name in asked.names:
+    for name in asked.names or groups_by_name():
         rows.append(row_of(name, asked.keys))
         print(rows[-1], flush=True)
     print(table(rows))
-    save("race_keys", rows)
+    counts = [
+        {"half": part, **{n: sum(r[n] for r in rows if r["half"] in part) for n in COUNTED}}
+        for part in ("tuning", "held-out", "tuning and held-out")
+    ]
+    print(table(counts))
+    save("race_keys", {"problems": rows, "all": counts})
 
 
 if __name__ == "__main__":

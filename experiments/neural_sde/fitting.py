@@ -21,7 +21,7 @@ from jax import lax
 from numpyro.infer import SVI
 
 import asvi
-from asvi.families import ConvexUpdate, Coupled, Family, LinearCoupling, MeanField, WholeFamily
+from asvi.families import ConvexUpdate, Coupled, Family, JointFamily, LinearCoupling, MeanField
 from experiments.neural_sde.generator import Generator
 from experiments.neural_sde.process import NOISE, Episode, neural_sde
 
@@ -55,7 +55,7 @@ class Lanes:
     parameters: int
 
 
-def families(latent: int, frames: int) -> dict[str, Family | WholeFamily]:
+def families(latent: int, frames: int) -> dict[str, Family | JointFamily]:
     """The four families.
 
     Frames say much about each state, so λ starts at 0.9 behind a plain gate: near 1 a data term has
@@ -77,7 +77,7 @@ class Fitter:
     def __init__(
         self,
         generator: Generator,
-        family: Family | WholeFamily,
+        family: Family | JointFamily,
         budget: Budget,
         *,
         noise: float = NOISE,

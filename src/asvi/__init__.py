@@ -15,15 +15,15 @@
 """
 
 from asvi import families, tasks
-from asvi.compiling import keep_programs
 from asvi.errors import AsviError, FamilyError, InternalError, LossError, ModelError, SiteError
 from asvi.families import register_parameters, register_substitution
-from asvi.fit import Fit, fit, load, resume
-from asvi.fitting.units import in_units
-from asvi.guide import AutoASVI, autoguide
-from asvi.objective import ELBO
-from asvi.posterior import Posterior
-from asvi.program import Program, Site
+from asvi.fitting.training.step_sizes import in_units
+from asvi.guide.auto_asvi import AutoASVI, autoguide
+from asvi.objective.elbo import ELBO
+from asvi.program.compiling import keep_programs
+from asvi.program.program import Program, Site
+from asvi.results.fit import Fit, fit, load, resume
+from asvi.results.posterior import Posterior
 
 __version__ = "0.1.0"
 
@@ -55,7 +55,7 @@ __all__ = [
 
 def __getattr__(name: str):
     if name == "plot":  # matplotlib takes its time to import
-        import asvi.plot
+        from asvi.results import plot
 
-        return asvi.plot
+        return plot
     raise AttributeError(f"module 'asvi' has no attribute {name!r}")

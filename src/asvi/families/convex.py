@@ -6,49 +6,27 @@ the data pull it. λ=1 is the prior, λ=0 is mean field.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from numpyro.distributions import Distribution, constraints
-from numpyro.distributions import transforms as T
 from numpyro.distributions.transforms import biject_to
-from numpyro.distributions.util import vec_to_tril_matrix
 
+from asvi.distributions.domains import PriorWeight, inside, mix, prior_weight_shape
+from asvi.distributions.registry import Leaf, Parameterization, decompose
+from asvi.distributions.standardize import is_direct, noise_shape
 from asvi.errors import FamilyError
-from asvi.families.base import Family, Parameter, inside
-from asvi.families.parameters import Leaf, Parameterization, decompose
-from asvi.program import Site
+from asvi.families.gaussian_share import GaussianShare, Held
+from asvi.families.parameter import PRIOR_SCALE, SHUT, Parameter, Role
+from asvi.families.protocol import Family
+from asvi.program.program import Site
 
-__all__ = ["ConvexUpdate", "PriorWeight", "data_terms", "mix", "prior_weight_shape"]
+__all__ = ["ConvexUpdate", "check_choice", "data_terms", "free_leaves"]
 
-
-class PriorWeight(constraints.Constraint):
-    """The open unit interval, optimised through a steep gate: λ = sigmoid(gain · x).
-
-    λ starts near 1, where a plain sigmoid is flat; the gain lets Adam-like optimisers, whose steps
-    have a fixed length in x, cross the gate in a few hundred steps.
-    """
-
-    def __init__(self, gain: float = 4.0):
-        self.gain = gain
-
-    def __call__(self, x):
-        return (x >= 0) & (x <= 1)
-
-    def feasible_like(self, prototype):
-        return jnp.full_like(prototype, 0.5)
-
-    def tree_flatten(self):
-        return (), ((), {"gain": self.gain})
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, PriorWeight) and self.gain == other.gain
-
-
-@biject_to.register(PriorWeight)
-def _biject_to_prior_weight(constraint):
-    return T.ComposeTransform([T.AffineTransform(0.0, constraint.gain), T.SigmoidTransform()])
+FREE = 0.02  # prior weight of a site that holds a Gaussian: nearly, and not quite, mean field
 
 
 class ConvexUpdate(Family):
@@ -122,6 +100,9 @@ class ConvexUpdate(Family):
                 shape,
                 PriorWeight(self.gate_gain),
                 lambda _key, _prior, shape=shape, weight=weight: jnp.full(shape, weight),
+                Role.PRIOR_WEIGHT,
+                name,
+                upper=1.0 - SHUT,
             )
             declared[f"{name}/data_term"] = term
         return declared
@@ -141,33 +122,32 @@ class ConvexUpdate(Family):
             }
         )
 
+    def holds_gaussian(self, site: Site, declared: Mapping[str, Parameter]) -> bool:
+        """Where location and scale are the site's own."""
+        return not site.parents and noise_shape(site) is not None and is_direct(site)
 
-def mix(weight: jax.Array, leaf: Leaf, data_term: jax.Array) -> jax.Array:
-    """``λ⊙θ + (1-λ)⊙α`` with λ in the shape that the leaf's domain asks for."""
-    domain = _bare(leaf.constraint)
-    if _is_lower(domain):
-        weight = vec_to_tril_matrix(weight)
-    elif domain.event_dim > 0:
-        # Convex but no product of intervals (simplex, ordered, positive definite, ...):
-        # mixing its entries with different weights would leave the set.
-        weight = jnp.reshape(weight, jnp.shape(weight) + (1,) * domain.event_dim)
-    return weight * leaf.value + (1.0 - weight) * data_term
+    def from_gaussian(
+        self,
+        share: GaussianShare,
+        declared: Mapping[str, Parameter],
+        steps: Mapping[str, np.ndarray],
+    ) -> Held:
+        values = free_leaves(share)
+        kept = {name: x for name, x in values.items() if name in declared}
+        return Held(kept, {**steps, "loc/data_term": share.scale * share.own})
 
 
-def prior_weight_shape(domain: constraints.Constraint, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Shape of λ for a leaf of this domain and shape: as many as the leaf has free numbers.
-
-    >>> prior_weight_shape(constraints.simplex, (7, 3)), prior_weight_shape(constraints.real, (7,))
-    ((7,), (7,))
-    >>> prior_weight_shape(constraints.lower_cholesky, (7, 3, 3))
-    (7, 6)
-    """
-    domain = _bare(domain)
-    if _is_lower(domain):
-        return (*shape[:-2], shape[-1] * (shape[-1] + 1) // 2)
-    if domain.event_dim > 0:
-        return shape[: len(shape) - domain.event_dim]
-    return shape
+def free_leaves(share: GaussianShare) -> dict[str, Any]:
+    """A location and scale of its own: prior weights near 0."""
+    loc, scale = share.loc, share.scale
+    middle, own_scale = loc + scale * share.middle, scale * share.own
+    weight = np.minimum(FREE, 0.5 * own_scale / scale)
+    return {
+        "loc/prior_weight": FREE,
+        "loc/data_term": (middle - FREE * loc) / (1 - FREE),
+        "scale/prior_weight": weight,
+        "scale/data_term": (own_scale - weight * scale) / (1 - weight),
+    }
 
 
 def data_terms(family: Any, site: Site) -> dict[str, tuple[Leaf, Parameter]]:
@@ -195,7 +175,9 @@ def data_terms(family: Any, site: Site) -> dict[str, tuple[Leaf, Parameter]]:
             value = inside(values(prior)[name], domain)
             return to_full_size(value, site, shape)
 
-        found[name] = (Leaf(value, domain), Parameter(shape, domain, initial))
+        step = PRIOR_SCALE if name == "loc" else 1.0
+        term = Parameter(shape, domain, initial, Role.DATA_TERM, name, step)
+        found[name] = (Leaf(value, domain), term)
     return found
 
 
@@ -215,13 +197,3 @@ def check_choice(argument: str, value: str, known: tuple[str, ...]) -> None:
     """Raise unless ``value`` is one of ``known``."""
     if value not in known:
         raise FamilyError(f"{argument}={value!r} is not known; choose one of {', '.join(known)}.")
-
-
-def _bare(domain: constraints.Constraint) -> constraints.Constraint:
-    while isinstance(domain, constraints.independent):
-        domain = domain.base_constraint
-    return domain
-
-
-def _is_lower(domain: constraints.Constraint) -> bool:
-    return isinstance(domain, type(constraints.lower_cholesky))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import jax
 from numpyro.distributions import Distribution
 
-from asvi.families.base import Family, Parameter
+from asvi.distributions.registry import Parameterization, decompose
 from asvi.families.convex import check_choice, data_terms
-from asvi.families.parameters import Parameterization, decompose
-from asvi.program import Site
+from asvi.families.parameter import Parameter
+from asvi.families.protocol import Family
+from asvi.program.program import Site
 
 __all__ = ["MeanField"]
 
@@ -44,3 +45,6 @@ class MeanField(Family):
     ) -> Distribution:
         parts = decompose(prior, parameterization=self.parameterization, site=site.name)
         return parts.rebuild({name: parameters[f"{name}/data_term"] for name in parts.leaves})
+
+    def follows_parents(self, site: Site) -> bool:
+        return False

@@ -1,53 +1,62 @@
-"""Takes the Gaussian that was found; gives draws of the posterior, as good as was asked for."""
+"""Takes a request; climbs rung by rung, from where the last one ended, until it is enough.
+
+A rung is a function of the request and of what was found before; it gives an
+:class:`~asvi.fitting.outcome.Outcome`, or a :class:`~asvi.fitting.outcome.Refusal` where it is not
+for the model. A new one is a file in :mod:`asvi.fitting.rungs` and a line here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
-import jax
 import numpy as np
 
-from asvi.fitting.correction.correct import correct
-from asvi.fitting.correction.pool import Pool
-from asvi.fitting.correction.result import Correction
-from asvi.fitting.correction.settings import Settings
-from asvi.fitting.correction.target import GaussianTarget
-from asvi.fitting.curvature import precision
-from asvi.fitting.structured import Found
+from asvi.fitting.details import is_within
+from asvi.fitting.diagnostics.judge import judge
+from asvi.fitting.diagnostics.report import BAD, GOOD
+from asvi.fitting.outcome import Outcome, Refusal
+from asvi.fitting.request import Request
+from asvi.fitting.rungs import gaussian, trained
 
-__all__ = ["EFFORTS", "correct_gaussian", "seed_of"]
+__all__ = ["climb"]
 
-EFFORTS = ("quick", "auto", "thorough")
+Rung = Callable[[Request, Outcome | None], Outcome | Refusal]
 
-
-def seed_of(key: jax.Array | None) -> np.ndarray:
-    """Numbers for NumPy's generator: nothing is compiled for them."""
-    return np.zeros(2, np.uint32) if key is None else np.asarray(jax.random.key_data(key)).ravel()
+#: Second order first, gradient steps last. Sparse Gaussians of large fields will stand between.
+RUNGS: tuple[Rung, ...] = (gaussian.climb, trained.climb)
 
 
-def correct_gaussian(
-    found: Found, key: jax.Array | None, max_error: float, effort: str
-) -> Correction:
-    """By weights, and, unless the effort is to be ``"quick"``, by moves where weights do not do."""
-    rng = np.random.default_rng([*seed_of(key), 1])
-    target = GaussianTarget(found.look, found.mean, found.spread)
-    settings, double = Settings(max_error=max_error), found.is_double
-    with precision(double):
-        made = correct(target, found.noise, found.log_ratios, settings, rng, effort != "quick")
-    if made.source is not None:
-        made.source = _Precisely(made.source.further, double)
-    return made
+def climb(request: Request) -> Outcome:
+    """The best of what was found on the way to enough."""
+    best: Outcome | None = None
+    for rung in RUNGS:
+        if best is not None and _may_end(best, request):
+            break
+        found = rung(request, best)
+        if isinstance(found, Outcome):
+            best = found if best is None else _better(best, found, request.effort)
+    assert best is not None  # the last rung refuses nothing
+    return best
 
 
-@dataclass
-class _Precisely:
-    """Further draws, in the precision of the first."""
+def _may_end(outcome: Outcome, request: Request) -> bool:
+    """Whether it is what was asked for, or the user wants no more."""
+    if outcome.was_stopped or request.effort == "quick":
+        return True
+    if request.effort == "thorough":
+        return is_within(outcome.details, request.plan.tolerance)
+    return judge(outcome).verdict != BAD
 
-    make: Callable[[int], Pool]
-    double: bool
 
-    def further(self, count: int) -> Any:
-        with precision(self.double):
-            return self.make(count)
+def _better(first: Outcome, then: Outcome, effort: str) -> Outcome:
+    """The better one: by its verdict, or by the guide's ELBO."""
+    keeps_first = first.elbo - then.elbo > 2 * np.hypot(first.elbo_se, then.elbo_se)
+    if effort != "thorough" and then.correction is not None:
+        one, other = ({GOOD: 2, BAD: 0}.get(judge(x).verdict, 1) for x in (first, then))
+        keeps_first = one > other if one != other else keeps_first
+    if not keeps_first:
+        return then
+    first.family_reason = f"StructuredNormal: {then.problem.family.name} was no better"
+    if then.was_stopped:
+        first.message, first.converged = then.message, False
+    return first

@@ -14,87 +14,59 @@ from jax.flatten_util import ravel_pytree
 from numpyro.distributions import biject_to, constraints
 from numpyro.infer.util import transform_fn
 
-from asvi.arguments import Arguments, check_arrays
-from asvi.compiling import Compiled
-from asvi.errors import ModelError, SiteError, changed, with_mended
-from asvi.families import Family, WholeFamily
-from asvi.families.moved import MovedNoise
-from asvi.families.noise import noise_shape, stand_in, standard
-from asvi.families.structured import AutoStructuredNormal, StructuredNormal
-from asvi.guide import AutoASVI, autoguide
-from asvi.improper import Improper, find_improper
-from asvi.input_check import InputCheck
-from asvi.masks import completed
-from asvi.objective import ELBO, score_part
-from asvi.program import Program
-from asvi.stacked import over_steps
-from asvi.traced import Traced
-from asvi.traces import log_density, trace_of
+from asvi.density.bound_model import BoundModel
+from asvi.density.noise_space import NoiseSpace
+from asvi.distributions.standardize import noise_shape, stand_in, standard
+from asvi.distributions.warped_noise import MovedNoise
+from asvi.errors import ModelError
+from asvi.families.guide_protocol import as_guide
+from asvi.families.parameter import Parameter, Role
+from asvi.families.protocol import Family, JointFamily
+from asvi.guide.auto_asvi import autoguide
+from asvi.objective.elbo import ELBO, score_part
+from asvi.program.arguments import Arguments
+from asvi.program.improper import Improper
+from asvi.program.input_check import InputCheck
+from asvi.program.program import Program, Site
+from asvi.program.run_trace import trace_of
+from asvi.program.statements.stacked import over_steps
 
 __all__ = ["Problem"]
 
-FamilyChoice = Family | WholeFamily | Mapping[str, Family] | None
-
-
-_IMPURE = (
-    "def model(data):\n"
-    "    data = dict(data)   # a copy, before anything is taken out of it or put into it\n"
-    "    # and no counters, no iterators, no numpy.random: draw such numbers before the fit"
-)
-
-
-_AGAIN = (
-    "result = asvi.fit(model, ...)   # again: a global, a default, an attribute, or an array that\n"
-    "                                # the model reads was changed after the first fit"
-)
+FamilyArgument = Family | JointFamily | Mapping[str, Family] | None
 
 
 class Problem:
-    """The ELBO of a guide as a function of one vector, for one model and its arguments.
-
-    The model is called with the user's own objects wherever a program of it is recorded; what is
-    compiled is found again by what was recorded (:mod:`asvi.compiling`), so that a problem with new
-    data of the same shapes compiles nothing.
-    """
+    """The ELBO of a guide as a function of one vector, for one model and its arguments."""
 
     def __init__(
         self,
         model: Callable,
-        family: FamilyChoice,
+        family: FamilyArgument,
         args: tuple,
         kwargs: dict[str, Any],
         check: bool = True,
         discrete: Any = "auto",
     ):
         self.family = family
-        self.arguments = Arguments(args, kwargs)
-        check_arrays(args, kwargs)
-        look = Program.of if check else Program.unchecked
-        self._look = lambda model: look(model, *args, **kwargs)
-        self.model, self.program = self.arguments.calling(model, self._look)
-        self._given_model = self.model
-        if check:
-            self.refuse_change("it gives another program each time that it is called", _IMPURE)
-        if isinstance(family, WholeFamily) and not isinstance(family, StructuredNormal):
-            _refuse_given_steps(self.program)
-        self.guide = autoguide(self.model, family=family)
-        self._check = InputCheck(self.model)
-        if isinstance(self.guide, AutoASVI):
-            self.guide._losses_seen.add("unknown")  # the loss is ours, whoever calls the guide
-            self._check = self.guide._input_check
-        if check and not isinstance(self.guide, AutoStructuredNormal):
+        #: Mean and precision of a Gaussian over the program's noise that was found before.
+        self.known_gaussian: Any = None
+        self.bound = BoundModel(model, args, kwargs, check)
+        self.guide = as_guide(autoguide(self.bound.given, family=family), family)
+        self.guide.trust_losses()
+        self._check = InputCheck(self.bound.given)
+        self._unchecked = check and self.guide.checks_late
+        if check and not self._unchecked:
             self._check.begin(args, kwargs)
         self._objective = ELBO(discrete=discrete)
-        self.programs: dict[Any, Any] = {}
-        self._unchecked, self.is_fitted = False, False
-        self._double = bool(jax.config.read("jax_enable_x64"))
-        self.start_priors: dict[str, Any] = {}  # by address, at the centre of these data's prior
-        self._set_up(check)
-        self.improper: dict[str, Improper] = {}  # latent numbers without a posterior, by site
+        self.guide.set_up(self.bound, self._check if check else None)
+        #: By address, at the centre of these data's prior.
+        self.start_priors = self.guide.start_priors()
         if check:
-            self.complete()
-        if check and isinstance(self.guide, AutoStructuredNormal):
-            example = self._known(self.guide)
+            self.bound.complete()
+        known = self.guide.known_parameters() if check else None
+        if known is not None:
+            example = self._known(known)
         else:
             # By a function of its own: JAX keeps what it traced for as long as there is a function.
             key = jax.eval_shape(jax.random.key, 0)
@@ -104,42 +76,33 @@ class Problem:
         self.has_networks = any(not hasattr(x, "shape") for x in example.values())
         self.dtype = flat.dtype
         #: Path gradients rerun the guide's density at given values: cheap for families of sites.
-        self.has_path = isinstance(self.guide, AutoASVI)
+        self.has_path = self.guide.has_path_gradients
         self.observed = {site.name for site in self.program.sites if site.kind != "latent"}
-        self.may_have_scores = bool(getattr(self.guide, "jumps", ())) or any(
+        self.may_have_scores = bool(self.guide.score_sites) or any(
             site.is_discrete or not site.distribution.has_rsample for site in self.program.latent
         )
 
-    def refuse_change(self, what: str, mended: str) -> None:
-        """Raise where the model is not what it was when the problem was made, at its arguments."""
-        try:
-            differs = self.program.differs(self._look(self._given_model))
-        except ModelError as error:
-            raise ModelError(with_mended(f"{what}: {str(error).rstrip('.')}", mended)) from error
-        if differs is not None:
-            raise changed(what, differs, mended)
+    @property
+    def model(self) -> Callable:
+        return self.bound.model
 
-    def complete(self) -> None:
-        """Let the model's density be that of a distribution at these arguments."""
-        self.improper = find_improper(self._given_model, self.program, *self.arguments)
-        self.model = completed(self._given_model, self.improper)
+    @property
+    def program(self) -> Program:
+        return self.bound.program
 
-    def _set_up(self, check: bool) -> None:
-        """Check the data and make the guide ready."""
-        args, kwargs = self.arguments
-        guide = self.guide
-        if isinstance(guide, AutoStructuredNormal):
-            guide.set_program(self.program)
-            self._unchecked = check
-            return
-        if isinstance(guide, AutoASVI):
-            guide._setup_prototype(*args, check_input=check, **kwargs)
-            self.start_priors = dict(guide._starts.get("prior_mean", {}))
-            guide._starts.clear()
-            return
-        if check:
-            self._check(args, kwargs)
-        trace_of(guide, jax.random.key(0), {}, {}, args, kwargs)
+    @property
+    def arguments(self) -> Arguments:
+        return self.bound.arguments
+
+    @property
+    def improper(self) -> dict[str, Improper]:
+        """Latent numbers without a posterior, by site."""
+        return self.bound.improper
+
+    @cached_property
+    def noise_space(self) -> NoiseSpace | None:
+        """The noise that a Gaussian is looked for in; None where the guide would hold none."""
+        return None if self.has_networks else self.guide.noise_space(self.bound)
 
     def finish_check(self, is_fine: Callable[[], bool]) -> None:
         """Raise where the data are wrong, if that was not looked at yet.
@@ -150,22 +113,11 @@ class Problem:
             self._check(*self.arguments)
         self._unchecked = False
 
-    @cached_property
-    def digest(self) -> str:
-        """Model and data in a line that is the same in every process, and no other's."""
-
-        def density(key: jax.Array) -> jax.Array:
-            met = trace_of(self.model, key, {}, {}, *self.arguments)
-            return sum(log_density(s) for s in met.values() if s["type"] == "sample")
-
-        return Traced(density, jax.random.key(0)).digest
-
-    def at(self, args: tuple, kwargs: dict[str, Any]) -> Problem:
+    def at(self, args: tuple, kwargs: dict[str, Any], complete: bool = True) -> Problem:
         """The same guide and model, called with other arguments."""
-        check_arrays(args, kwargs)
         other = copy(self)
-        other.arguments, other.programs = Arguments(args, kwargs), {}
-        other.complete()
+        other.bound = self.bound.at(args, kwargs, complete)
+        other.__dict__.pop("noise_space", None)
         return other
 
     # ------------------------------------------------------------------------------ parameters
@@ -201,13 +153,13 @@ class Problem:
                 )
         return free
 
-    def _known(self, guide: AutoStructuredNormal) -> dict[str, Any]:
+    def _known(self, parameters: dict[str, Parameter]) -> dict[str, Any]:
         """As :meth:`_initial`, without a run: shapes alone, of the guide's own parameters."""
-        self.transforms = {n: biject_to(domain) for n, (_, domain) in guide.domains().items()}
+        self.transforms = {n: biject_to(p.constraint) for n, p in parameters.items()}
         dtype = jnp.result_type(float)
         return {
-            name: jax.ShapeDtypeStruct(self.transforms[name].inverse_shape(shape), dtype)
-            for name, (shape, _) in guide.domains().items()
+            name: jax.ShapeDtypeStruct(self.transforms[name].inverse_shape(p.shape), dtype)
+            for name, p in parameters.items()
         }
 
     def _flattened(self, free: dict[str, jax.Array]) -> jax.Array:
@@ -222,8 +174,7 @@ class Problem:
     @property
     def prior_scales(self) -> dict[str, Any]:
         """Scale of the prior of each site that has no parents, by address, where it is known."""
-        guide = self.guide
-        if not isinstance(guide, AutoASVI):
+        if not self.start_priors:
             return {}
         found = {}
         for site in map(self.program.with_parents, self.program.latent):
@@ -240,16 +191,18 @@ class Problem:
 
         Chains keep theirs: away from the prior they fall into basins of their own.
         """
-        guide = self.guide
-        if not isinstance(guide, AutoASVI):
-            return free
-        shapes = {site.name: site.shape for site in self.program.latent}
+        program = self.program
+        sites = {site.address: program.with_parents(site) for site in program.latent}
+        shapes = {site.name: site.shape for site in program.latent}
+
+        def is_of_hierarchy(site: Site) -> bool:
+            return not site.steps and all(shapes.get(p) != site.shape for p in site.parents)
+
         names = [
-            guide.parameter_name(site, name)
-            for site in map(self.program.with_parents, self.program.latent)
-            if not site.steps and all(shapes.get(p) != site.shape for p in site.parents)
-            for name in guide._declared[site.address]
-            if name.endswith("/prior_weight")
+            name
+            for name, p in self.guide.parameters().items()
+            if p.role is Role.PRIOR_WEIGHT and p.address is not None
+            if is_of_hierarchy(sites[p.address])
         ]
         if not names:
             return free
@@ -263,7 +216,7 @@ class Problem:
 
     def found_params(self, flat: jax.Array) -> dict[str, jax.Array]:
         """The same, compiled."""
-        return self.jit("params", lambda: self.params)(flat)
+        return self.bound.jit("params", lambda: self.params)(flat)
 
     def free(self, params: Mapping[str, Any]) -> jax.Array:
         """The vector that holds these constrained parameters."""
@@ -273,7 +226,7 @@ class Problem:
             return ravel_pytree(free)[0]
 
         values = jax.tree.map(lambda x: np.asarray(x, self.dtype), dict(params))
-        return self.jit("free", lambda: inverse)(values)
+        return self.bound.jit("free", lambda: inverse)(values)
 
     # -------------------------------------------------------------------------------- the ELBO
 
@@ -290,13 +243,11 @@ class Problem:
     @cached_property
     def splines(self) -> dict[str, str]:
         """Parameters that hold splines, by the names of their sites."""
-        guide = self.guide
-        if not isinstance(guide, AutoASVI):
-            return {}
+        names = {site.address: site.name for site in self.program.latent}
         return {
-            site.name: guide.parameter_name(site, "coupling/spline")
-            for site in self.program.latent
-            if "coupling/spline" in guide._declared[site.address]
+            names[str(p.address)]: full
+            for full, p in self.guide.parameters().items()
+            if p.role is Role.SPLINE
         }
 
     def elbo_and_noise(
@@ -352,36 +303,3 @@ class Problem:
         """One draw's ELBO by site, at constrained parameters."""
         args, kwargs = self.arguments
         return self._objective.site_terms(key, params, self.model, self.guide, *args, **kwargs)[0]
-
-    def kept(self, name: Any, make: Callable[[], Any]) -> Any:
-        """What ``make`` gives, made once."""
-        if name not in self.programs:
-            self.programs[name] = make()
-        return self.programs[name]
-
-    def jit(self, name: Any, make: Callable[[], Callable]) -> Compiled:
-        """A compiled function of this problem, made once."""
-        return self.kept(
-            name, lambda: Compiled(make(), before=self._unchanged, double=self._double)
-        )
-
-    def _unchanged(self) -> None:
-        """Raise where a fitted model reads other numbers now than it did then."""
-        if self.is_fitted:
-            self.refuse_change("what it reads is not what it was when it was fitted", _AGAIN)
-
-    def compile_ahead(self, name: Any, make: Callable[[], Callable], *inputs: Any) -> None:
-        """Begin to compile, beside what else goes on, for inputs of these shapes."""
-        self.jit(name, make).begin(*inputs)
-
-
-def _refuse_given_steps(program: Program) -> None:
-    """NumPyro's guides take a site of a scan for latent although the model gives its values."""
-    for site in program.sites:
-        if site.kind == "fixed" and site.steps:
-            raise SiteError(
-                site.name,
-                "the model itself gives its values inside a `scan`, which families of the whole "
-                "model do not see",
-                f'numpyro.handlers.condition(model, {{"{site.name}": values}})',
-            )

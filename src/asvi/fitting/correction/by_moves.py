@@ -7,20 +7,24 @@ they arrived is left out.
 from __future__ import annotations
 
 import numpy as np
+from scipy.special import logsumexp
 
 from asvi.fitting.correction.checks import Checks, worst
 from asvi.fitting.correction.mixing import Mixing, mixing_of
-from asvi.fitting.correction.moves import Kernel, Particles
-from asvi.fitting.correction.pool import Pool, columns_of, unit_density
+from asvi.fitting.correction.pool import Pool, columns_of
 from asvi.fitting.correction.result import Correction
 from asvi.fitting.correction.settings import Settings
-from asvi.fitting.correction.target import Target
-from asvi.fitting.correction.tempering import lead
+from asvi.fitting.particles.base import Base, unit_density
+from asvi.fitting.particles.moves import Kernel
+from asvi.fitting.particles.resampling import drawn_by_weight
+from asvi.fitting.particles.target import Target
+from asvi.fitting.particles.tempering import Path, lead
 
-__all__ = ["by_moves"]
+__all__ = ["by_moves", "more_moves"]
 
 SETTLED = 4.0  # standard errors of a drift that may be chance
 ENOUGH = 32  # moves after which what needs many times as many is given up
+SPARE, LEAST_MORE = 1.5, 1.5  # of moves that are thought to do; of those that there are, at least
 FEWEST = 4  # moves that draws can be had from
 LEADING = 5  # directions in which particles are spread most
 
@@ -28,9 +32,11 @@ LEADING = 5  # directions in which particles are spread most
 class Chain:
     """Particles at the target, and where they were: all moves since they arrived."""
 
-    def __init__(self, kernel: Kernel, particles: Particles, settings: Settings):
-        self.kernel, self.particles, self.settings = kernel, particles, settings
+    def __init__(self, kernel: Kernel, path: Path, settings: Settings):
+        self.kernel, self.particles, self.settings = kernel, path.particles, settings
+        self.weights = np.exp(path.log_weights - logsumexp(path.log_weights))  # (islands,)
         self.noise: list[np.ndarray] = []  # (particles, numbers) after each move
+        self.value: list[np.ndarray] = []
         self.log_ratio: list[np.ndarray] = []
         self.began: list[np.ndarray] = []
         self.accepted: list[np.ndarray] = []
@@ -48,6 +54,7 @@ class Chain:
             moved = self.kernel(self.particles, 1.0)
             self.particles = moved.particles
             self.noise.append(self.particles.noise.copy())
+            self.value.append(self.particles.value)
             self.log_ratio.append(self.particles.log_ratio)
             self.began.append(before)
             self.accepted.append(moved.accepted)
@@ -63,13 +70,18 @@ class Chain:
         return {n: np.stack([x[n] for x, _ in some]) for n in names}, np.stack([v for _, v in some])
 
     def pool(self, begin: int) -> Pool:
-        """Draws from this move on."""
+        """Draws from this move on, of each island as many as its weight asks for."""
         sites, volume = self.sites(begin)
-        noise, ratio = np.stack(self.noise[begin:]), np.stack(self.log_ratio[begin:])
-        log_q = unit_density(noise) - volume
-        constant = 0.5 * noise.shape[-1] * np.log(2 * np.pi)
-        log_p, apart = ratio + constant + log_q, self.apart
-        return Pool({n: apart(x) for n, x in sites.items()}, apart(log_p), apart(log_q))
+        log_q = unit_density(np.stack(self.noise[begin:])) - volume
+        log_p = np.stack(self.value[begin:]) - volume
+        count = log_p.size // len(self.weights)
+        own = drawn_by_weight(np.repeat(np.log(self.weights), count), log_p.size, self.kernel.rng)
+
+        def taken(x: np.ndarray) -> np.ndarray:
+            apart = self.apart(x)
+            return apart.reshape(-1, *apart.shape[2:])[own].reshape(apart.shape)
+
+        return Pool({n: taken(x) for n, x in sites.items()}, taken(log_p), taken(log_q))
 
     def apart(self, x: np.ndarray) -> np.ndarray:
         """What there is after each move, (moves, particles, ...), as (islands, draws, ...)."""
@@ -91,15 +103,27 @@ class Chain:
         self._sites.clear()
 
 
-def by_moves(target: Target, settings: Settings, rng: np.random.Generator) -> Correction:
-    """Particles led to the target, and moved until what was asked for is met."""
+def by_moves(
+    target: Target,
+    settings: Settings,
+    rng: np.random.Generator,
+    base: Base | None = None,
+    log_ratios: np.ndarray | None = None,
+) -> Correction:
+    """Particles led to the target, from standard normal noise or another ``base``, and moved.
+
+    They move until what was asked for is met. ``log_ratios`` of the target to the base, at other
+    draws of the base, tell of the evidence.
+    """
     count = settings.particles_for(target)
     half = rng.normal(size=(settings.islands, count // settings.islands // 2, target.size))
     begin = np.concatenate([half, -half], 1).reshape(count, target.size)
-    kernel = Kernel.for_size(target, rng)
-    path = lead(kernel, Particles.at(target, begin), settings.islands)
-    chain = Chain(kernel, path.particles, settings)
-    wanted, most = settings.first_moves, settings.moves_for(target)
+    kernel = Kernel.for_size(target, rng, base)
+    by_island = np.split(begin, settings.islands)
+    begin = np.concatenate([kernel.base.placed(own, rng) for own in by_island])
+    path = lead(kernel, kernel.at(begin), settings.islands, others=log_ratios)
+    chain = Chain(kernel, path, settings)
+    wanted, most = settings.first_moves_for(target), settings.moves_for(target)
     interrupted = False
     while True:
         try:
@@ -110,19 +134,18 @@ def by_moves(target: Target, settings: Settings, rng: np.random.Generator) -> Co
             interrupted = True  # who does so wants what there is
         first = len(chain) // 3
         names, values = columns_of(chain.sites(first)[0], lead=2)
-        mixing = mixing_of(values, settings.islands)
+        mixing = mixing_of(values, chain.weights)
         checks = _checks_of_moves(chain, first, names, mixing, len(path.temperatures))
         if interrupted or may_end(checks, settings.max_error, most) or wanted >= most:
             break
-        wanted = min(most, 2 * wanted)
+        wanted = min(most, more_moves(checks, settings.max_error))
     ratios = path.width * chain.apart(np.stack(chain.log_ratio[first:]))
     effective = float(np.clip(checks.effective_draws, settings.islands, ratios.size))
-    path.count(path.last, ratios, effective)
-    evidence = path.log_evidence + 0.5 * target.size * np.log(2 * np.pi)
     pool = chain.pool(first)
     chain.forget()
-    error = path.log_evidence_se
-    made = Correction("moves", pool, checks, evidence, error, settings.max_error, chain)
+    evidence = path.log_evidence(ratios, effective)
+    made = Correction("moves", pool, checks, *evidence, settings.max_error, chain)
+    made.modes = kernel.base.modes
     made.interrupted = interrupted
     return made
 
@@ -137,6 +160,17 @@ def may_end(checks: Checks, max_error: float, most: int) -> bool:
     known = 2 * checks.rank_error <= max_error and checks.drift <= SETTLED
     hopeless = checks.moves * off**2 > most and checks.moves >= ENOUGH
     return known and (off <= 1 or hopeless)
+
+
+def more_moves(checks: Checks, max_error: float) -> int:
+    """Moves after which errors, which fall with the root of their number, are what was asked for.
+
+    At most twice as many as there are, an error being a guess itself; as many where it is a drift
+    that has not settled.
+    """
+    off = 2 * max(checks.mean_error, checks.sd_error, checks.rank_error) / max_error
+    times = max(LEAST_MORE, SPARE * off**2) if 1 < off < 2 else 2.0
+    return int(np.ceil(checks.moves * min(2.0, times)))
 
 
 def _checks_of_moves(

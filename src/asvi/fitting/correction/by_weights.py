@@ -1,54 +1,90 @@
-"""Takes draws of a guide near the posterior; gives draws of the posterior, by their weights."""
+"""Takes draws of a guide near the posterior; gives draws of the posterior, by their weights.
+
+To draws whose weights have a tail come some of a wider t; see
+:mod:`asvi.fitting.particles.base`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from asvi.fitting.correction.checks import Checks, worst
-from asvi.fitting.correction.pool import Pool, unit_density
+from asvi.fitting.correction.pareto_smoothing import smooth
+from asvi.fitting.correction.pool import Pool
 from asvi.fitting.correction.result import Correction
 from asvi.fitting.correction.settings import Settings
-from asvi.fitting.correction.target import Target
-from asvi.fitting.correction.weights import Weighted, drawn_by_weight, weighted
-from asvi.psis import smooth
+from asvi.fitting.correction.weights import Weighted, weighted
+from asvi.fitting.particles.base import Base, heavy_noise, unit_density
+from asvi.fitting.particles.resampling import drawn_by_weight
+from asvi.fitting.particles.target import Target
 
 __all__ = ["by_weights"]
 
+SURE = 3.0  # standard errors that are brought below what was asked for: draws cost next to nothing
+BOUNDED = 0.0  # k̂ below which weights have a bound, and no tail that wants draws
 AT_ONCE = 512  # draws whose weights are had in one call
 
 
 @dataclass
 class Weighing:
-    """Draws of the guide, taken by their weights."""
+    """Draws of the guide and of a wider t, taken by their weights."""
 
     target: Target
+    base: Base
     noise: np.ndarray  # (draws, numbers)
-    log_ratios: np.ndarray  # (draws,) of the target to the unit normal
+    log_p: np.ndarray  # (draws,) the target's log density
     rng: np.random.Generator
+    is_wide: bool = False  # whether draws of the t are among them
+    _sites: list[tuple[dict[str, np.ndarray], np.ndarray]] = field(default_factory=list)
+
+    @property
+    def log_ratios(self) -> np.ndarray:
+        """Of the target to what the draws are of, (draws,)."""
+        own = self.base.wide(self.noise) if self.is_wide else self.base(self.noise)[0]
+        return self.log_p - own
+
+    def sites(self, begin: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Values of sites at the draws from this one on, and their log volume; had once."""
+        known = begin + sum(len(volume) for _, volume in self._sites)
+        if known < len(self.noise):
+            self._sites.append(self.target.sites(self.noise[known:]))
+        if len(self._sites) > 1:
+            parts = [values for values, _ in self._sites]
+            values = {n: np.concatenate([x[n] for x in parts]) for n in parts[0]}
+            self._sites = [(values, np.concatenate([volume for _, volume in self._sites]))]
+        return self._sites[0]
 
     def weighted(self) -> Weighted:
-        return weighted(self.target.sites(self.noise)[0], self.log_ratios)
+        return weighted(self.sites(0)[0], self.log_ratios)
 
     def extend(self, count: int) -> None:
-        """Draw so many more."""
-        fresh = self.rng.normal(size=(count, self.target.size))
-        value, _ = self.target(fresh)
-        constant = 0.5 * self.target.size * np.log(2 * np.pi)
-        ratios = value + 0.5 * np.sum(fresh**2, -1) + constant
+        """``count`` more of the guide, and of the t what goes with them."""
+        self._add(self.rng.normal(size=(count, self.target.size)))
+        if self.is_wide:
+            self._add(heavy_noise(self.rng, count, self.target.size))
+
+    def widen(self) -> None:
+        """Add the draws of the t that go with those of the guide."""
+        self._add(heavy_noise(self.rng, len(self.noise), self.target.size))
+        self.is_wide = True
+
+    def _add(self, own: np.ndarray) -> None:
+        fresh = self.base.placed(own, self.rng)
         self.noise = np.concatenate([self.noise, fresh])
-        self.log_ratios = np.concatenate([self.log_ratios, ratios])
+        self.log_p = np.concatenate([self.log_p, self.target.values(fresh)])
 
     def pool(self, log_weights: np.ndarray, count: int) -> Pool:
         """``count`` of the draws, by the weights (draws,) of the last ones."""
         begin = len(self.noise) - len(log_weights)
-        index = begin + drawn_by_weight(log_weights, count, self.rng)
+        index = drawn_by_weight(log_weights, count, self.rng)
         self.rng.shuffle(index)
-        sites, volume = self.target.sites(self.noise[index])
-        log_q = unit_density(self.noise[index]) - volume
-        log_p = self.log_ratios[index] + log_q
-        return Pool({n: x[None] for n, x in sites.items()}, log_p[None], log_q[None])
+        sites, volume = self.sites(begin)
+        self._sites.clear()  # of no further use
+        log_q = (unit_density(self.noise[begin:]) - volume)[index]
+        log_p = (self.log_p[begin:] - volume)[index]
+        return Pool({n: x[index][None] for n, x in sites.items()}, log_p[None], log_q[None])
 
     def further(self, count: int) -> Pool:
         begin = len(self.noise)
@@ -59,6 +95,7 @@ class Weighing:
 
 def by_weights(
     target: Target,
+    base: Base,
     noise: np.ndarray,
     log_ratios: np.ndarray,
     settings: Settings,
@@ -66,20 +103,25 @@ def by_weights(
 ) -> Correction:
     """Draws by weights; there are as many draws as it takes, up to ``settings.pool`` of them.
 
-    ``log_ratios`` (draws,) are those of the target to the unit normal at ``noise``.
+    ``log_ratios`` (draws,) are those of the target to the base at ``noise``.
     """
-    weighing = Weighing(target, noise, log_ratios, rng)
+    weighing = Weighing(target, base, noise, log_ratios + base(noise)[0], rng)
+    if smooth(log_ratios).k_hat > BOUNDED:
+        weighing.widen()
     found = weighing.weighted()
-    off = 2 * max(found.mean_error.max(), found.sd_error.max()) / settings.max_error
-    wanted = 1.1 * len(noise) * off**2
-    if found.k_hat <= settings.k_hat and len(noise) < wanted <= settings.most_weighted:
-        for _ in range(len(noise), int(wanted), AT_ONCE):
+    error = max(found.mean_error.max(), found.sd_error.max()) / settings.max_error
+    least, wanted = (1.1 * len(weighing.noise) * (z * error) ** 2 for z in (2, SURE))
+    wanted = min(wanted, settings.most_weighted)
+    if found.k_hat <= settings.k_hat and least <= settings.most_weighted:
+        while len(weighing.noise) < wanted:
             weighing.extend(AT_ONCE)
         found = weighing.weighted()
     pool = weighing.pool(found.log_weights, settings.pool)
     checks = _checks_of_weights(found)
     evidence = found.log_evidence, found.log_evidence_se
-    return Correction("weights", pool, checks, *evidence, settings.max_error, weighing)
+    made = Correction("weights", pool, checks, *evidence, settings.max_error, weighing)
+    made.modes = base.modes
+    return made
 
 
 def _checks_of_weights(found: Weighted) -> Checks:

@@ -12,16 +12,18 @@ import numpy as np
 
 from asvi.fitting.correction.by_moves import by_moves
 from asvi.fitting.correction.by_weights import by_weights
+from asvi.fitting.correction.pareto_smoothing import smooth
 from asvi.fitting.correction.result import Correction
 from asvi.fitting.correction.settings import Settings
-from asvi.fitting.correction.target import Target
-from asvi.psis import smooth
+from asvi.fitting.particles.base import Base
+from asvi.fitting.particles.target import Target
 
 __all__ = ["correct"]
 
 
 def correct(
     target: Target,
+    base: Base,
     noise: np.ndarray,
     log_ratios: np.ndarray,
     settings: Settings,
@@ -30,14 +32,12 @@ def correct(
 ) -> Correction:
     """Draws of the target, as good as ``settings`` ask for, by as little as it takes.
 
-    ``log_ratios`` (draws,) are those of the target to the unit normal at ``noise`` (draws,
+    ``log_ratios`` (draws,) are those of the target to the base at ``noise`` (draws,
     numbers). Without ``moves``, weights have to do.
     """
-    k_hat = smooth(log_ratios).k_hat
-    if k_hat <= settings.k_hat or not moves:
-        found = by_weights(target, noise, log_ratios, settings, rng)
-        k_hat = found.checks.k_hat  # of more draws
-        if not moves or (k_hat <= settings.k_hat and found.checks.within(settings.max_error)):
-            return found
-    found = by_moves(target, settings, rng)
-    return replace(found, checks=replace(found.checks, k_hat=k_hat))
+    found = by_weights(target, base, noise, log_ratios, settings, rng)
+    trusted = found.checks.k_hat <= settings.k_hat
+    if not moves or (trusted and found.checks.within(settings.max_error)):
+        return found
+    found = by_moves(target, settings, rng, base, log_ratios)
+    return replace(found, checks=replace(found.checks, k_hat=smooth(log_ratios).k_hat))

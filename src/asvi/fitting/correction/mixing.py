@@ -32,32 +32,36 @@ class Mixing:
         return 1 / np.maximum(self.mean_error, 1e-9) ** 2
 
 
-def mixing_of(draws: np.ndarray, islands: int) -> Mixing:
+def mixing_of(draws: np.ndarray, weights: np.ndarray) -> Mixing:
     """``draws``: (moves, particles, numbers); particles of an island stand together.
 
+    ``weights`` (islands,) are what draws of each island count, 1 in all.
+
     >>> draws = np.random.default_rng(0).normal(size=(10, 400, 1))   # all independent
-    >>> found = mixing_of(draws, islands=8)
+    >>> found = mixing_of(draws, np.full(8, 1 / 8))
     >>> bool(1000 < found.effective[0] <= 5000), bool(found.r_hat[0] < 1.01)
     (True, True)
     """
     moves, count, _ = draws.shape
-    sd = draws.std((0, 1))
-    unit = (draws - draws.mean((0, 1))) / np.where(sd > 0, sd, 1.0)
-    square, root, third = unit**2, np.sqrt(count), max(1, moves // 3)
+    islands, third = len(weights), max(1, moves // 3)
+    each = np.repeat(weights, count // islands) * islands / count  # (particles,)
+    mean = each @ draws.mean(0)
+    sd = np.sqrt(each @ ((draws - mean) ** 2).mean(0))
+    unit = (draws - mean) / np.where(sd > 0, sd, 1.0)
 
     def error(x: np.ndarray) -> np.ndarray:
-        each = x.mean(0)
-        apart = each.reshape(islands, count // islands, -1).mean(1)
-        return np.maximum(each.std(0, ddof=1) / root, apart.std(0, ddof=1) / np.sqrt(islands))
+        alone = x.mean(0)
+        apart = alone.reshape(islands, count // islands, -1).mean(1)
+        return np.maximum(_error(alone, each), _error(apart, weights))
 
     def drift(x: np.ndarray) -> np.ndarray:
         change = x[-third:].mean(0) - x[:third].mean(0)
-        return np.abs(change.mean(0)) / np.maximum(change.std(0, ddof=1) / root, 1e-12)
+        return np.abs(each @ change) / np.maximum(_error(change, each), 1e-12)
 
     scores = normal_scores(unit)
     return Mixing(
         mean_error=error(unit),
-        sd_error=0.5 * error(square),
+        sd_error=0.5 * error(unit**2),
         rank_error=np.maximum(error(scores), 0.5 * error(scores**2)),
         r_hat=np.maximum(
             nested_r_hat(scores, islands),
@@ -65,6 +69,12 @@ def mixing_of(draws: np.ndarray, islands: int) -> Mixing:
         ),
         drift=np.maximum(drift(scores), drift(scores**2)) if moves > 2 else np.zeros_like(sd),
     )
+
+
+def _error(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Standard error of the mean of independent rows (rows, numbers) by these weights, 1 in all."""
+    away = x - weights @ x
+    return np.sqrt(weights**2 @ away**2 * (len(x) / (len(x) - 1)))
 
 
 def normal_scores(draws: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Pool", "columns_of", "joined_pools", "unit_density"]
+__all__ = ["Pool", "columns_of", "joined_pools"]
 
 WATCHED = 2_000  # numbers whose moments are watched: of more, as many are taken
 
@@ -66,8 +66,3 @@ def columns_of(sites: Mapping[str, np.ndarray], lead: int = 1) -> tuple[list[str
     if len(kept) > WATCHED:
         kept = kept[np.linspace(0, len(kept) - 1, WATCHED).astype(int)]
     return [names[k] for k in kept], draws[..., kept]
-
-
-def unit_density(noise: np.ndarray) -> np.ndarray:
-    """Log density of standard normal noise (draws, numbers)."""
-    return -0.5 * np.sum(noise**2, -1) - 0.5 * noise.shape[-1] * np.log(2 * np.pi)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
+from asvi.density.curvature import precision
 from asvi.fitting.correction.checks import Checks
 from asvi.fitting.correction.pool import Pool, joined_pools
 
-__all__ = ["Correction", "Source"]
+__all__ = ["Correction", "InPrecision", "Source"]
 
 PART = 4096  # further draws that are made in one go
 
@@ -35,6 +37,8 @@ class Correction:
     source: Source | None = field(default=None, repr=False)
     """None where it was read from a file."""
     interrupted: bool = False
+    modes: int = 1
+    """Gaussians that the draws come from: one for each mode of the posterior that was met."""
     _further: list[Pool] = field(default_factory=list, init=False, repr=False)
 
     def at_least(self, count: int) -> Pool:
@@ -56,7 +60,20 @@ class Correction:
         effective = f"{c.effective_draws:,.0f} effective draws"
         if c.effective_draws_of:
             effective += f" of {c.effective_draws_of!r}, the fewest"
+        at = f", at {self.modes} modes" if self.modes > 1 else ""
         if self.rung == "weights":
-            return f"draws of the Gaussian, weighted (k-hat {c.k_hat:.2f}): {effective}"
+            return f"draws of the guide{at}, weighted (k-hat {c.k_hat:.2f}): {effective}"
         ways = "1 temperature" if c.temperatures == 1 else f"{c.temperatures} temperatures"
-        return f"{c.particles} particles, moved {c.moves} times after {ways}: {effective}"
+        return f"{c.particles} particles, moved {c.moves} times after {ways}{at}: {effective}"
+
+
+@dataclass
+class InPrecision:
+    """Further draws, in the precision of the first."""
+
+    make: Callable[[int], Pool]
+    double: bool
+
+    def further(self, count: int) -> Any:
+        with precision(self.double):
+            return self.make(count)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from asvi.fitting.correction.target import Target
+from asvi.fitting.particles.target import Target
 
 __all__ = ["Settings"]
 
@@ -21,9 +21,11 @@ class Settings:
     """Two standard errors of every mean, in sds, and of every sd, relative, are to be below it."""
     particles: int = 512
     least_particles: int = 64
-    room: float = 4e7  # numbers that an evaluation of all particles may make
+    work: float = 1e7  # numbers that an evaluation of all particles makes: dear models have fewer
+    room: float = 4e7  # numbers that an evaluation of the fewest particles may make
     islands: int = 16
-    first_moves: int = 16
+    first_moves: tuple[int, int] = (16, 32)  # before errors are asked for: cheap moves are more
+    first_budget: float = 3e8  # numbers that the first moves may make
     most_moves: int = 192
     least_moves: int = 24  # that may be made however dear they are
     budget: float = 1e10  # numbers that all moves may make
@@ -32,14 +34,25 @@ class Settings:
     pool: int = 4096  # draws that are taken by weights
     most_weighted: int = 8192  # draws that may be weighted for them
 
+    def has_room_for(self, target: Target) -> bool:
+        """Whether an evaluation of the fewest particles is not too large."""
+        return self.least_particles * target.work <= self.room
+
     def particles_for(self, target: Target) -> int:
-        """As many as an evaluation has room for, in whole pairs of an island."""
+        """The fewer, the dearer an evaluation is, in whole pairs of an island."""
         unit = 2 * self.islands
-        room = int(min(self.particles, self.room / target.work)) // unit * unit
-        return max(self.least_particles, room)
+        count = int(min(self.particles, self.work / target.work)) // unit * unit
+        return max(self.least_particles, count)
+
+    def first_moves_for(self, target: Target) -> int:
+        """How many there are before errors are asked for."""
+        return int(np.clip(self.first_budget / self._each(target), *self.first_moves))
+
+    def _each(self, target: Target) -> float:
+        """Numbers that a move makes."""
+        return self.particles_for(target) * target.work * STEPS
 
     def moves_for(self, target: Target) -> int:
         """How many there may be at the most: as many more as the error that is wanted is less."""
-        each = self.particles_for(target) * target.work * STEPS
-        most = int(np.clip(self.budget / each, self.least_moves, self.most_moves))
+        most = int(np.clip(self.budget / self._each(target), self.least_moves, self.most_moves))
         return max(most, int(most * (Settings.max_error / self.max_error) ** 2))

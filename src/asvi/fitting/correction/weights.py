@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from asvi.fitting.correction.pareto_smoothing import smooth
 from asvi.fitting.correction.pool import columns_of
-from asvi.psis import smooth
 
-__all__ = ["Weighted", "drawn_by_weight", "weighted"]
+__all__ = ["Weighted", "weighted"]
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,3 @@ def weighted(sites: dict[str, np.ndarray], log_ratios: np.ndarray) -> Weighted:
         float(total - np.log(count)),
         float(relative.std(ddof=1) / np.sqrt(count)) if np.isfinite(total) else np.inf,
     )
-
-
-def drawn_by_weight(log_weights: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Indices of ``count`` draws, taken systematically by their weights.
-
-    >>> drawn_by_weight(np.log([0.5, 0.25, 0.25]), 4, np.random.default_rng(0)).tolist()
-    [0, 0, 1, 2]
-    """
-    ends = np.cumsum(np.exp(log_weights - log_weights.max()))
-    at = (np.arange(count) + rng.uniform()) / count * ends[-1]
-    return np.searchsorted(ends, at).clip(0, len(ends) - 1)

@@ -1,0 +1,290 @@
+"""Takes blocks; gives a square matrix that is full in a core, and by cells elsewhere.
+
+.. math::
+
+    M = \\begin{pmatrix} C & R \\\\ D & B \\end{pmatrix}
+
+with C over the core, B full within each cell and 0 between two cells. Solving, determinants and
+products cost as many operations as there are cells: B is eliminated cell by cell, and what is left
+is the *Schur complement* :math:`S = C - R B^{-1} D`, a matrix of the core's size. Without cells, it
+is C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from asvi.density.block_structure import Cells
+
+__all__ = ["Arrow", "Eigen", "summed"]
+
+Blocks = tuple[np.ndarray, ...]
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """A square matrix over the numbers of ``cells``; each tuple has an array for each group.
+
+    >>> cells = Cells(np.array([0]), (np.array([[1], [2]]),))
+    >>> arrow = Arrow.of_entries(cells, lambda i, j: np.where(i == j, 4.0, 1.0))
+    >>> arrow.dense()
+    array([[4., 1., 1.],
+           [1., 4., 0.],
+           [1., 0., 4.]])
+    >>> arrow.solve(np.array([6.0, 5.0, 5.0]))
+    array([1., 1., 1.])
+    """
+
+    cells: Cells
+    core: np.ndarray  # (core, core)
+    down: Blocks = ()  # (cells, b, core): rows of cells, columns of the core
+    right: Blocks = ()  # (cells, core, b)
+    blocks: Blocks = ()  # (cells, b, b)
+
+    @classmethod
+    def of_entries(cls, cells: Cells, entry: Callable[..., np.ndarray]) -> Arrow:
+        """The matrix whose entry at rows i and columns j is ``entry(i, j)``."""
+        core, groups = cells.core, cells.groups
+        return cls(
+            cells,
+            entry(core[:, None], core),
+            tuple(entry(g[:, :, None], core) for g in groups),
+            tuple(entry(core[:, None], g[:, None, :]) for g in groups),
+            tuple(entry(g[:, :, None], g[:, None, :]) for g in groups),
+        )
+
+    @classmethod
+    def identity(cls, cells: Cells) -> Arrow:
+        return cls.of_entries(cells, lambda i, j: np.where(i == j, 1.0, 0.0))
+
+    # ------------------------------------------------------------------------- entry by entry
+
+    def _each(self, make: Callable[..., np.ndarray], *others: Arrow) -> Arrow:
+        rest = [(o.core, o.down, o.right, o.blocks) for o in others]
+        core, *parts = zip((self.core, self.down, self.right, self.blocks), *rest, strict=True)
+        made = [tuple(make(*xs) for xs in zip(*part, strict=True)) for part in parts]
+        return Arrow(self.cells, make(*core), *made)
+
+    def __add__(self, other: Arrow) -> Arrow:
+        return self._each(np.add, other)
+
+    def __sub__(self, other: Arrow) -> Arrow:
+        return self._each(np.subtract, other)
+
+    def __neg__(self) -> Arrow:
+        return self._each(np.negative)
+
+    def __rmul__(self, factor: float) -> Arrow:
+        return self._each(lambda x: factor * x)
+
+    def scaled(self, rows: np.ndarray, columns: np.ndarray) -> Arrow:
+        """Each row and column times a number of its own."""
+        return self._each(
+            np.multiply, Arrow.of_entries(self.cells, lambda i, j: rows[i] * columns[j])
+        )
+
+    def diagonal(self) -> np.ndarray:
+        found = np.empty(self.cells.size, self.core.dtype)
+        found[self.cells.core] = np.diag(self.core)
+        for group, block in zip(self.cells.groups, self.blocks, strict=True):
+            found[group] = np.diagonal(block, axis1=1, axis2=2)
+        return found
+
+    def entries(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Entries at these rows and columns, of one shape; 0 between cells."""
+        found = np.zeros(rows.shape, self.core.dtype)
+        for array, known, index in self._where(rows, columns):
+            found[known] = array[index]
+        return found
+
+    @classmethod
+    def of_pairs(cls, cells: Cells, rows: np.ndarray, columns: np.ndarray) -> Arrow:
+        """True at these pairs, (pairs,) each, and at the diagonal; pairs between cells are lost."""
+        found = cls.of_entries(cells, lambda i, j: i == j)
+        for array, _, index in found._where(rows, columns):
+            array[index] = True
+        return found
+
+    def _where(
+        self, rows: np.ndarray, columns: np.ndarray
+    ) -> Iterator[tuple[np.ndarray, Any, Any]]:
+        """Arrays, which of the pairs they hold, and where."""
+        i, j = self.cells.in_core[rows], self.cells.in_core[columns]
+        m = (i >= 0) & (j >= 0)
+        yield self.core, m, (i[m], j[m])
+        for k, (cell, place) in enumerate(self.cells.in_groups):
+            to, of, row, column = cell[rows], cell[columns], place[rows], place[columns]
+            m = (to >= 0) & (j >= 0)
+            yield self.down[k], m, (to[m], row[m], j[m])
+            m = (i >= 0) & (of >= 0)
+            yield self.right[k], m, (of[m], i[m], column[m])
+            m = (to >= 0) & (to == of)
+            yield self.blocks[k], m, (to[m], row[m], column[m])
+
+    def dense(self) -> np.ndarray:
+        index = np.arange(self.cells.size)
+        return self.entries(*np.meshgrid(index, index, indexing="ij"))
+
+    # ------------------------------------------------------------------------------ as a whole
+
+    def __matmul__(self, x: np.ndarray) -> np.ndarray:
+        """Product with x (numbers, columns)."""
+        found, core = np.empty(x.shape), x[self.cells.core]
+        total = self.core @ core
+        for k, group in enumerate(self.cells.groups):
+            total = total + np.einsum("cgb,cbn->gn", self.right[k], x[group], optimize=True)
+            found[group] = self.down[k] @ core + self.blocks[k] @ x[group]
+        found[self.cells.core] = total
+        return found
+
+    def schur(self) -> np.ndarray:
+        """C - R B⁻¹ D."""
+        found = self.core
+        for right, block, down in zip(self.right, self.blocks, self.down, strict=True):
+            found = found - summed(right, np.linalg.solve(block, down))
+        return found
+
+    def solve(self, x: np.ndarray, among: np.ndarray | None = None) -> np.ndarray:
+        """y with M y = x, both (numbers,); or within the rows and columns ``among``, else 0."""
+        among = np.ones(self.cells.size, bool) if among is None else among
+        found, inner = np.zeros(x.shape), among[self.cells.core]
+        some = np.ix_(inner, inner)
+        left, rest = x[self.cells.core][inner], self.core[some]
+        parts = []
+        for k, group in enumerate(self.cells.groups):
+            kept = among[group]
+            block = np.where(kept[:, :, None] & kept[:, None, :], self.blocks[k], 0.0)
+            block = block + (~kept)[:, :, None] * np.eye(group.shape[1])
+            down = kept[:, :, None] * self.down[k][:, :, inner]
+            right = kept[:, None, :] * self.right[k][:, inner, :]
+            both = np.concatenate([down, (kept * x[group])[:, :, None]], -1)
+            solved = np.linalg.solve(block, both)
+            parts.append((group, solved))
+            rest = rest - summed(right, solved[..., :-1])
+            left = left - np.einsum("cgb,cb->g", right, solved[..., -1])
+        core = np.linalg.solve(rest, left)
+        found[self.cells.core[inner]] = core
+        for group, solved in parts:
+            found[group] = solved[..., -1] - solved[..., :-1] @ core
+        return found
+
+    def log_det(self) -> float:
+        """Logarithm of the determinant's size."""
+        inner = sum(float(np.linalg.slogdet(block)[1].sum()) for block in self.blocks)
+        return float(np.linalg.slogdet(self.schur())[1]) + inner
+
+    # ------------------------------------------------------------------------ symmetric ones
+
+    def is_positive(self) -> bool:
+        """Whether all eigenvalues are positive."""
+        try:
+            for block in self.blocks:
+                np.linalg.cholesky(block)
+            np.linalg.cholesky(self.schur())
+        except np.linalg.LinAlgError:
+            return False
+        return True
+
+    def variances(self, among: np.ndarray) -> np.ndarray:
+        """Diagonal of the inverse within the rows and columns ``among``, (numbers,); else 0.
+
+        All numbers of cells are among them.
+        """
+        inner = among[self.cells.core]
+        rest, ways, found = self.core[np.ix_(inner, inner)], [], np.zeros(self.cells.size)
+        for k, block in enumerate(self.blocks):
+            ways.append(np.linalg.solve(block, self.down[k][:, :, inner]))
+            rest = rest - summed(self.right[k][:, inner], ways[k])
+        inverse = np.linalg.inv(rest)
+        found[self.cells.core[inner]] = np.diag(inverse)
+        for k, group in enumerate(self.cells.groups):
+            own = np.diagonal(np.linalg.inv(self.blocks[k]), axis1=1, axis2=2)
+            found[group] = own + np.sum((ways[k] @ inverse) * ways[k], -1)
+        return found
+
+    def symmetric(self) -> Arrow:
+        return 0.5 * (self + self.transposed())
+
+    def transposed(self) -> Arrow:
+        down, right, blocks = (
+            tuple(np.swapaxes(x, 1, 2) for x in part)
+            for part in (self.right, self.down, self.blocks)
+        )
+        return Arrow(self.cells, self.core.T, down, right, blocks)
+
+    def by_size(self, damping: float = 0.0) -> Eigen:
+        """A positive matrix like this one: eigenvalues by their size, with ``damping`` added."""
+        return self.bent(lambda curve: _no_smaller(curve) + damping)
+
+    def bent(self, positive: Callable[[np.ndarray], np.ndarray]) -> Eigen:
+        """The matrix whose eigenvalues are ``positive`` of this one's.
+
+        Those of the cells, and of the Schur complement that is left.
+        """
+        axes, sizes, core = [], [], self.core
+        for k, block in enumerate(self.blocks):
+            curve, along = np.linalg.eigh(block)
+            size = positive(curve)
+            axes.append(along)
+            sizes.append(size)
+            rotated = np.swapaxes(along, 1, 2) @ self.down[k]
+            core = core - summed(np.swapaxes(rotated, 1, 2), rotated / size[..., None])
+        curve, along = np.linalg.eigh(core)
+        return Eigen(self, along, positive(curve), tuple(axes), tuple(sizes))
+
+
+@dataclass(frozen=True)
+class Eigen:
+    """A positive matrix by the eigenvectors of its cells and of its Schur complement."""
+
+    like: Arrow
+    core_axes: np.ndarray
+    core_sizes: np.ndarray
+    axes: Blocks
+    sizes: Blocks
+
+    def solve(self, x: np.ndarray) -> np.ndarray:
+        found, cells = np.empty(x.shape), self.like.cells
+        left, ways = x[cells.core], []
+        for k, group in enumerate(cells.groups):
+            ways.append(self._in_cells(k, x[group][..., None])[..., 0])
+            left = left - np.einsum("cbg,cb->g", self.like.down[k], ways[k])
+        core = self.core_axes @ ((self.core_axes.T @ left) / self.core_sizes)
+        found[cells.core] = core
+        for k, group in enumerate(cells.groups):
+            moved = self._in_cells(k, (self.like.down[k] @ core)[..., None])[..., 0]
+            found[group] = ways[k] - moved
+        return found
+
+    def _in_cells(self, k: int, x: np.ndarray) -> np.ndarray:
+        return self.axes[k] @ ((np.swapaxes(self.axes[k], 1, 2) @ x) / self.sizes[k][..., None])
+
+    def log_det(self) -> float:
+        return float(sum(np.sum(np.log(s)) for s in (self.core_sizes, *self.sizes)))
+
+    def arrow(self) -> Arrow:
+        """The matrix itself."""
+        core = (self.core_axes * self.core_sizes) @ self.core_axes.T
+        blocks = []
+        for k, (axes, sizes) in enumerate(zip(self.axes, self.sizes, strict=True)):
+            blocks.append((axes * sizes[:, None, :]) @ np.swapaxes(axes, 1, 2))
+            down = self.like.down[k]
+            core = core + summed(np.swapaxes(down, 1, 2), self._in_cells(k, down))
+        return Arrow(self.like.cells, core, self.like.down, self.like.right, tuple(blocks))
+
+
+def _no_smaller(curve: np.ndarray) -> np.ndarray:
+    size = np.abs(curve)
+    return np.maximum(size, 1e-10 * size.max(initial=0.0) + 1e-12)
+
+
+def summed(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Sum over cells of the products of (cells, k, b) with (cells, b, m)."""
+    count, rows, inner = left.shape
+    return np.swapaxes(left, 0, 1).reshape(rows, count * inner) @ right.reshape(
+        count * inner, right.shape[-1]
+    )

@@ -1,0 +1,112 @@
+"""Takes a precision matrix and who hears whom; gives the factor of the closest such Gaussian.
+
+Noise makes latent numbers as :math:`u = m + A\\epsilon`, where A has an entry wherever a number
+hears another. For a target with precision H the closest such Gaussian, by KL(q‖p), has for column
+j, over the rows S that hear j,
+
+.. math:: A_{Sj} = x / \\sqrt{x_j}, \\qquad x = H_{SS}^{-1} e_j,
+
+which is the inverse of H's Cholesky factor where everybody hears everybody, and
+:math:`1/\\sqrt{H_{jj}}` where nobody does.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from asvi.density.arrowhead import Arrow, summed
+
+__all__ = ["factor"]
+
+DEAREST = 1e9  # operations for columns of cells that the core listens to
+
+
+def factor(precision: Arrow, hears: Arrow) -> Arrow:
+    """A of the closest Gaussian that the edges allow to one of this precision.
+
+    ``hears`` says who listens to whom: the number of the row to that of the column.
+    """
+    if not precision.cells.groups:
+        return Arrow(precision.cells, _full(precision.core, hears.core))
+    core, down = _of_the_core(precision, hears)
+    found = [_of_cells(precision, hears, k) for k in range(len(precision.blocks))]
+    right, blocks = zip(*found, strict=True)
+    return Arrow(precision.cells, core, down, right, blocks)
+
+
+def _full(precision: np.ndarray, hears: np.ndarray) -> np.ndarray:
+    """The same of a full matrix."""
+    listening = [np.flatnonzero(column) for column in hears.T]
+    order = np.argsort([-len(rows) for rows in listening], kind="stable")
+    if all(len(listening[j]) == len(order) - k for k, j in enumerate(order)):
+        # Everybody hears everybody before him: the inverse of a Cholesky factor from the end.
+        last_first = np.ix_(order[::-1], order[::-1])
+        try:
+            found = np.zeros_like(precision)
+            found[last_first] = np.linalg.inv(np.linalg.cholesky(precision[last_first])).T
+            return found
+        except np.linalg.LinAlgError:
+            pass  # nearly singular: each column by itself, with a little added
+    found = np.zeros_like(precision)
+    for j, rows in enumerate(listening):
+        found[rows, j] = _column(precision[np.ix_(rows, rows)], rows == j)
+    return found
+
+
+def _column(block: np.ndarray, unit: np.ndarray) -> np.ndarray:
+    size = len(unit)
+    column = np.linalg.solve(block + 1e-12 * np.trace(block) * np.eye(size) / size, 1.0 * unit)
+    return column / np.sqrt(max(column[unit][0], 1e-300))
+
+
+def _of_the_core(precision: Arrow, hears: Arrow) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
+    """Columns of the core: rows of the core, and of cells.
+
+    Cells that listen are eliminated. Columns that the same cells listen to have that in common.
+    """
+    core = np.zeros_like(precision.core)
+    down = tuple(np.zeros_like(x) for x in precision.down)
+    alike: dict[bytes, list[int]] = {}
+    for j in range(len(core)):
+        key = b"".join(np.packbits(x[:, :, j]).tobytes() for x in hears.down)
+        alike.setdefault(key, []).append(j)
+    for columns in alike.values():
+        left, ways = precision.core, []
+        for k, block in enumerate(precision.blocks):
+            kept = hears.down[k][:, :, columns[0]]
+            own = np.where(kept[:, :, None] & kept[:, None, :], block, 0.0)
+            own = own + (~kept)[:, :, None] * np.eye(block.shape[1])
+            across = kept[:, :, None] * precision.down[k]
+            ways.append(np.linalg.solve(own, across))
+            left = left - summed(np.swapaxes(across, 1, 2), ways[k])
+        for j in columns:
+            rows = np.flatnonzero(hears.core[:, j])
+            core[rows, j] = _column(left[np.ix_(rows, rows)], rows == j)
+            for k, way in enumerate(ways):
+                down[k][:, :, j] = -way @ core[:, j]
+    return core, down
+
+
+def _of_cells(precision: Arrow, hears: Arrow, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Columns of a group's cells: rows of the core, if any listens, and of the same cell."""
+    block, size = precision.blocks[k], precision.blocks[k].shape[1]
+    some = np.flatnonzero(hears.right[k].any((0, 2)))
+    if len(block) * (size + len(some)) ** 3 > DEAREST:
+        some = some[:0]  # these edges go unused
+    beside = np.broadcast_to(precision.core[np.ix_(some, some)], (len(block), *2 * (len(some),)))
+    upper = np.concatenate([block, precision.down[k][:, :, some]], 2)
+    lower = np.concatenate([precision.right[k][:, some], beside], 2)
+    whole = np.concatenate([upper, lower], 1)
+    right = np.zeros_like(precision.right[k])
+    blocks = np.zeros_like(block)
+    for j in range(size):
+        kept = np.concatenate([hears.blocks[k][:, :, j], hears.right[k][:, some, j]], 1)
+        part = np.where(kept[:, :, None] & kept[:, None, :], whole, 0.0)
+        part = part + (~kept)[:, :, None] * np.eye(kept.shape[1])
+        unit = np.zeros((kept.shape[1], 1))
+        unit[j] = 1.0
+        column = np.linalg.solve(part, np.broadcast_to(unit, (len(part), *unit.shape)))[..., 0]
+        column = column / np.sqrt(np.maximum(column[:, j], 1e-300))[:, None]
+        blocks[:, :, j] = column[:, :size]
+        right[:, some, j] = column[:, size:]
+    return right, blocks

@@ -1,0 +1,5 @@
+"""Discrete sites summed out of a model's density, exactly, and drawn given all others."""
+
+from asvi.density.enumeration.enumerated import Enumerated, NotEnumerable, enumerated
+
+__all__ = ["Enumerated", "NotEnumerable", "enumerated"]

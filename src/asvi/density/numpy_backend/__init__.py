@@ -1,0 +1,5 @@
+"""Takes functions of arrays; gives them as NumPy computes them: traced by JAX, not compiled."""
+
+from asvi.density.numpy_backend.tape import InNumpy, Tape
+
+__all__ = ["InNumpy", "Tape"]

@@ -1,0 +1,283 @@
+"""Takes a distribution and what its site heard; gives it with its standard noise moved.
+
+The noise is that of :mod:`asvi.distributions.standardize`. It is bent by a spline, skewed, shifted
+by a triangle among its own numbers, stretched, and offset: each a map with an inverse and a
+Jacobian in closed form.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import solve_triangular
+from numpyro.distributions import Distribution, constraints
+from numpyro.distributions import transforms as T
+from numpyro.distributions.util import sum_rightmost
+
+from asvi.distributions.spline import bend, unbend
+from asvi.distributions.standardize import standard
+
+__all__ = ["Heard", "MovedNoise", "residual"]
+
+UNROLLED = 4  # numbers: triangles this small are solved line by line, without a library call
+
+
+class Heard(NamedTuple):
+    """What a site tells others: its noise as drawn, and as moved by what it heard itself."""
+
+    drawn: jax.Array
+    moved: jax.Array
+
+
+def residual(dist: Distribution, value: jax.Array, intermediates: Any = None) -> Heard:
+    """Where in ``dist`` a value lies: noise of shape batch + unconstrained event.
+
+    A discrete value is its own residual: it tells more than any standardised number.
+    """
+    if isinstance(dist, MovedNoise):
+        return dist.noise(value, intermediates)
+    if dist.support is not None and dist.support.is_discrete:
+        value = jnp.asarray(value, jnp.result_type(float))
+        return Heard(value, value)
+    found = standard(dist)
+    drawn = (found.transform.inv(value) - found.loc) / found.scale
+    return Heard(drawn, drawn)
+
+
+class MovedNoise(Distribution):
+    r"""A distribution whose standard noise is moved by affine, triangular maps.
+
+    With the base's noise z, location m, scale s and map T,
+
+    .. math::
+
+        w = S(z), \quad v = w + a(\sqrt{1 + w^2} - 1), \quad \epsilon = e^c (v + B v) + h,
+        \quad x = T\bigl(m + s\,(\epsilon + W\epsilon + g)\bigr),
+
+    with :math:`|a| < 1` and B and W strictly lower triangular. S is a monotone spline, or nothing.
+    v is *skewed*: far out it has slope 1 + a to the right and 1 - a to the left. The density is the
+    base's at z over :math:`e^{\sum c}\prod S'(z)(1 + a w/\sqrt{1 + w^2})`. ``within`` and
+    ``frame_within`` are B and W, as blocks (blocks, k, k) over v flattened to (blocks, k). Others
+    hear w and ε times ``voice``; with ``loudness`` l, and voice V, the numbers themselves hear
+    :math:`l B(V v)`.
+
+    >>> import numpyro.distributions as dist
+    >>> moved = MovedNoise(dist.Normal(1.0, 2.0), jnp.array(0.5))
+    >>> float(moved.log_prob(2.0)), float(dist.Normal(1.0, 2.0).log_prob(1.0))
+    (-1.6120857..., -1.6120857...)
+    """
+
+    arg_constraints = {}
+    pytree_data_fields = (
+        "base",
+        "offset",
+        "stretch",
+        "within",
+        "shift",
+        "frame_within",
+        "skew",
+        "loudness",
+        "voice",
+        "spline",
+    )
+
+    def __init__(
+        self,
+        base: Distribution,
+        offset: jax.Array,
+        stretch: jax.Array | None = None,
+        within: jax.Array | None = None,
+        shift: jax.Array | None = None,
+        frame_within: jax.Array | None = None,
+        skew: jax.Array | None = None,
+        loudness: jax.Array | None = None,
+        voice: jax.Array | None = None,
+        spline: jax.Array | None = None,
+    ):
+        self.base, self.offset, self.stretch = base, offset, stretch
+        self.within, self.shift, self.frame_within = within, shift, frame_within
+        self.skew, self.loudness, self.voice, self.spline = skew, loudness, voice, spline
+        super().__init__(base.batch_shape, base.event_shape, validate_args=False)
+
+    @property
+    def support(self) -> constraints.Constraint:
+        return self.base.support
+
+    @property
+    def has_rsample(self) -> bool:
+        return self.base.has_rsample
+
+    # -------------------------------------------------------------------------- noise to values
+
+    def _moved(self, z: jax.Array) -> jax.Array:
+        """ε from z."""
+        v = z if self.spline is None else bend(z, self.spline)[0]
+        v = v if self.skew is None else v + self.skew * (jnp.sqrt(1 + v**2) - 1)
+        v = v + self._heard_within(self.within, v)
+        return (v if self.stretch is None else jnp.exp(self.stretch) * v) + self.offset
+
+    def _heard_within(self, triangle: jax.Array | None, v: jax.Array) -> jax.Array | float:
+        """What the numbers of this site say to each other."""
+        if triangle is None or self.loudness is None or self.voice is None:
+            return _below(triangle, v)
+        return self.loudness * _below(triangle, self.voice * v)
+
+    def _gated(self, triangle: jax.Array | None) -> jax.Array | None:
+        """The triangle of the same: one matrix for this draw."""
+        if triangle is None or self.loudness is None or self.voice is None:
+            return triangle
+        hears, speaks = (jnp.reshape(x, triangle.shape[:-1]) for x in (self.loudness, self.voice))
+        return hears[..., :, None] * triangle * speaks[..., None, :]
+
+    def _unmoved(self, moved: jax.Array) -> jax.Array:
+        """z from ε."""
+        # The stretch is taken off first: it differs from draw to draw, and the triangle does not.
+        free = moved - self.offset
+        free = free if self.stretch is None else jnp.exp(-self.stretch) * free
+        v = _solved(self._gated(self.within), free)
+        v = v if self.skew is None else _unskewed(v, self.skew)
+        return v if self.spline is None else unbend(v, self.spline)
+
+    def sample_with_intermediates(self, key: jax.Array, sample_shape: tuple[int, ...] = ()):
+        if sample_shape:
+            keys = jax.random.split(key, prod(sample_shape))
+            found = jax.vmap(self.sample_with_intermediates)(keys)
+            return jax.tree.map(lambda x: x.reshape(sample_shape + x.shape[1:]), found)
+        base = standard(self.base)
+        if base.unit is not None:
+            z = base.unit.sample(key)  # known before loc and scale are: see `hoisting.py`
+        else:
+            z = (base.core.sample(key) - base.loc) / base.scale
+        return self.of_noise(z)
+
+    def of_noise(self, z: jax.Array) -> tuple[jax.Array, list[jax.Array]]:
+        """The value that noise z makes, and z, ε and u."""
+        base = standard(self.base)
+        moved = self._moved(z)
+        framed = moved + self._heard_within(self.frame_within, moved)
+        if self.shift is not None:
+            framed = framed + self.shift
+        u = base.loc + base.scale * framed
+        return base.transform(u), [z, moved, u]
+
+    def log_volume(self, value: jax.Array, intermediates: list[jax.Array]) -> jax.Array:
+        """Log volume of values over that of z, where these ``intermediates`` made ``value``."""
+        base = standard(self.base)
+        z, _, u = intermediates
+        return self._volume_of_scale(base) + self._volume_without_scale(base, z, u, value)
+
+    def _volume_of_scale(self, base: Any) -> jax.Array:
+        slope = jnp.log(base.scale)
+        return sum_rightmost(slope, jnp.ndim(slope) - len(self.batch_shape))
+
+    def _volume_without_scale(self, base: Any, z: jax.Array, u: jax.Array, value: jax.Array) -> Any:
+        """Log volume of values over that of z, the base's scale left out."""
+        batch, volume = len(self.batch_shape), 0.0
+        if self.stretch is not None:
+            volume = volume + sum_rightmost(self.stretch, jnp.ndim(self.stretch) - batch)
+        if self.spline is not None:
+            z, slope = bend(z, self.spline)
+            volume = volume + sum_rightmost(slope, jnp.ndim(slope) - batch)
+        if self.skew is not None:
+            slope = jnp.log1p(self.skew * z / jnp.sqrt(1 + z**2))
+            volume = volume + sum_rightmost(slope, jnp.ndim(slope) - batch)
+        if not isinstance(base.transform, T.IdentityTransform):
+            slope = base.transform.log_abs_det_jacobian(u, value)
+            volume = volume + sum_rightmost(slope, jnp.ndim(slope) - batch)
+        return volume
+
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
+        return self.sample_with_intermediates(key, sample_shape)[0]
+
+    rsample = sample
+
+    # -------------------------------------------------------------------------- values to noise
+
+    def _found(self, value: jax.Array, intermediates: Any) -> tuple[jax.Array, ...]:
+        if intermediates:
+            return tuple(intermediates)
+        base = standard(self.base)
+        u = base.transform.inv(value)
+        framed = (u - base.loc) / base.scale
+        if self.shift is not None:
+            framed = framed - self.shift
+        moved = _solved(self._gated(self.frame_within), framed)
+        return self._unmoved(moved), moved, u
+
+    def unit_noise(self, value: jax.Array, intermediates: Any = None) -> jax.Array:
+        """z, the base's own noise, that made ``value``."""
+        return self._found(value, intermediates)[0]
+
+    def noise(self, value: jax.Array, intermediates: Any = None) -> Heard:
+        """What others hear of the noise that made ``value``."""
+        drawn, moved, _ = self._found(value, intermediates)
+        if self.spline is not None:
+            # As bent: so others hear where it lies, and the same where the spline is another.
+            drawn = bend(drawn, self.spline)[0]
+        if self.voice is None:
+            return Heard(drawn, moved)
+        return Heard(self.voice * drawn, self.voice * moved)
+
+    def log_prob(self, value: jax.Array, intermediates: Any = None) -> jax.Array:
+        lead = jnp.ndim(value) - len(self.shape())
+        if lead > 0 and not intermediates:
+            found = self.log_prob
+            for _ in range(lead):
+                found = jax.vmap(found)
+            return found(value)
+        base = standard(self.base)
+        z, _, u = self._found(value, intermediates)
+        if base.unit is not None:
+            density = base.unit.log_prob(z) - self._volume_of_scale(base)
+        else:
+            density = base.core.log_prob(base.loc + base.scale * z)
+        return density - self._volume_without_scale(base, z, u, value)
+
+    @property
+    def mean(self) -> jax.Array:
+        # NumPyro's way to say that moments are not known: T is not linear.
+        raise NotImplementedError
+
+    variance = mean
+
+
+def _unskewed(v: jax.Array, skew: jax.Array) -> jax.Array:
+    """z such that z + a(√(1 + z²) - 1) is v: the root of a quadratic."""
+    w = v + skew
+    left = 1 - skew**2
+    return (w - skew * jnp.sqrt(w**2 + left)) / left
+
+
+def _below(triangle: jax.Array | None, z: jax.Array) -> jax.Array | float:
+    """What the numbers before each number add to it; ``triangle`` is (blocks, k, k)."""
+    if triangle is None:
+        return 0.0
+    size = triangle.shape[-1]
+    flat = jnp.reshape(z, (-1, size))
+    lower = jnp.tril(triangle, -1)
+    if len(lower) == 1:
+        return jnp.reshape(flat @ lower[0].T, z.shape)
+    return jnp.reshape(jnp.einsum("bij,bj->bi", lower, flat), z.shape)
+
+
+def _solved(triangle: jax.Array | None, moved: jax.Array) -> jax.Array:
+    """z such that ``z + _below(triangle, z)`` is ``moved``."""
+    if triangle is None:
+        return moved
+    size = triangle.shape[-1]
+    flat = jnp.reshape(moved, (-1, size))
+    if size <= UNROLLED:
+        found: list[jax.Array] = []
+        for i in range(size):
+            known = sum((triangle[:, i, j] * found[j] for j in range(i)), jnp.zeros(()))
+            found.append(flat[:, i] - known)
+        return jnp.reshape(jnp.stack(found, -1), moved.shape)
+    lower = jnp.tril(triangle, -1)
+    if len(lower) == 1:
+        solved = solve_triangular(lower[0], flat[0][:, None], lower=True, unit_diagonal=True)
+    else:
+        solved = solve_triangular(lower, flat[..., None], lower=True, unit_diagonal=True)
+    return jnp.reshape(solved, moved.shape)

@@ -1,0 +1,139 @@
+"""Takes what went wrong and where; gives errors that name the site and show the mended line.
+
+Every error that `asvi` raises on purpose derives from :class:`AsviError`. Each text has three
+parts: *where* (the site), *what* is wrong, and *how to mend it*, with code where code helps:
+
+    site 'tau': its prior is improper.
+    Write instead:
+        dist.HalfNormal(5.0)
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from pathlib import Path
+from types import FrameType
+
+import jax
+import numpyro
+
+__all__ = [
+    "AsviError",
+    "FamilyError",
+    "InternalError",
+    "LossError",
+    "ModelError",
+    "NotHeldError",
+    "SiteError",
+    "changed",
+    "is_library_file",
+    "name_used_twice",
+    "warn_user",
+    "with_mended",
+]
+
+_LIBRARIES = tuple(
+    Path(module).parent
+    for module in (Path(__file__).parent, numpyro.__file__, jax.__file__, inspect.__file__)
+)
+
+
+class AsviError(ValueError):
+    """Base class of all errors raised on purpose by `asvi`."""
+
+
+class ModelError(AsviError):
+    """The model as a whole cannot be used (it has no latent site, it fails while it runs, ...)."""
+
+
+class SiteError(AsviError):
+    """One site cannot be used.
+
+    **Example**
+
+    >>> str(SiteError("tau", "its prior is improper", "dist.HalfNormal(5.0)"))
+    "site 'tau': its prior is improper.\\nWrite instead:\\n    dist.HalfNormal(5.0)"
+    """
+
+    def __init__(self, site: str, problem: str, mended: str | None = None, advice: str = ""):
+        self.site, self.problem, self.mended, self.advice = site, problem, mended, advice
+        super().__init__(with_mended(f"site {site!r}: {problem}", mended, advice))
+
+
+class FamilyError(AsviError):
+    """A variational family was asked for something that it cannot do."""
+
+
+class NotHeldError(FamilyError):
+    """A family is not for this model: another one is."""
+
+
+class LossError(AsviError):
+    """The loss would be silently wrong on this model."""
+
+
+class InternalError(AsviError):
+    """`asvi` contradicts itself: a fault of the library, not of the model.
+
+    ``result`` is the fit as it stands, where there is one.
+    """
+
+    def __init__(self, what: str, result: object = None):
+        self.what, self.result = what, result
+        super().__init__(
+            f"{what}.\nThis is a fault of asvi, not of your model; the result is not to be "
+            "trusted.\nPlease report the model with this text, and meanwhile try another family:\n"
+            "    asvi.fit(model, y, family=asvi.families.ConvexUpdate())"
+        )
+
+
+def with_mended(problem: str, mended: str | None = None, advice: str = "") -> str:
+    """The text of an error: the problem, advice after it, the mended code below.
+
+    >>> print(with_mended("y is too long", "y = y[:3]", "Cut it."))
+    y is too long. Cut it.
+    Write instead:
+        y = y[:3]
+    """
+    text = f"{problem}." if not advice else f"{problem}. {advice}"
+    if mended:
+        text += "\nWrite instead:\n" + "\n".join("    " + line for line in mended.splitlines())
+    return text
+
+
+def changed(what: str, sites: tuple[str, ...], mended: str) -> AsviError:
+    """The error for a model that is not what it was, at these sites if it is known at which."""
+    if not sites:
+        return ModelError(with_mended(f"the model changed: {what}", mended))
+    others = f" (and {', '.join(map(repr, sites[1:]))})" if sites[1:] else ""
+    return SiteError(sites[0], f"the model changed here{others}: {what}", mended)
+
+
+def name_used_twice(name: str) -> SiteError:
+    """The error for a name that stands in the model more than once."""
+    return SiteError(
+        name,
+        "this name is used twice",
+        f'numpyro.sample("{name}_2", ...)   # in a loop: numpyro.sample(f"{name}_{{i}}", ...)',
+        advice="Every site needs a name of its own.",
+    )
+
+
+def warn_user(text: str) -> None:
+    """Warn, and show as the place the user's own line, not a line of a library."""
+    frame: FrameType | None = inspect.currentframe()
+    level = 0
+    while frame is not None and is_library_file(frame.f_code.co_filename):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, stacklevel=level + 1)
+
+
+def is_library_file(filename: str) -> bool:
+    """Whether a source file belongs to this package or to what runs a model for it.
+
+    >>> is_library_file(numpyro.__file__), is_library_file("my_model.py")
+    (True, False)
+    """
+    path = Path(filename)
+    return "site-packages" in path.parts or any(home in path.parents for home in _LIBRARIES)

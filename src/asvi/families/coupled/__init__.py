@@ -1,0 +1,1 @@
+"""Takes prior conditionals and the noise of earlier sites; gives the coupled family."""

@@ -1,0 +1,1 @@
+"""Takes a whole model; gives guides of all its sites at once: baselines of the paper's tables."""

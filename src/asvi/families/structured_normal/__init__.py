@@ -1,0 +1,1 @@
+"""Takes a program; gives a Gaussian over the numbers that it makes its latent values from."""

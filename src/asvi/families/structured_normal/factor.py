@@ -1,0 +1,54 @@
+"""Takes parameters of a Gaussian over numbers in core and cells; gives its factor's products.
+
+A is lower triangular in the core and in each cell, and has rows of cells in columns of the core:
+:math:`z = \\mu + A\\epsilon`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import solve_triangular
+
+from asvi.density.block_structure import Cells
+from asvi.distributions.standardize import diagonal
+
+__all__ = ["diagonal_of", "noise_of", "spread"]
+
+
+def spread(cells: Cells, params: dict[str, Any], noise: jax.Array) -> jax.Array:
+    """A times noise (n,)."""
+    core = params["core"] @ noise[cells.core]
+    if not cells.groups:
+        return core
+    found = jnp.zeros_like(noise).at[cells.core].set(core)
+    for k, group in enumerate(cells.groups):
+        own = jnp.einsum("cij,cj->ci", params[f"cell{k}"], noise[group])
+        found = found.at[group].set(own + params[f"down{k}"] @ noise[cells.core])
+    return found
+
+
+def noise_of(cells: Cells, params: dict[str, Any], moved: jax.Array) -> jax.Array:
+    """The noise (n,) that :func:`spread` makes this of."""
+    core = solve_triangular(params["core"], moved[cells.core], lower=True)
+    if not cells.groups:
+        return core
+    found = jnp.zeros_like(moved).at[cells.core].set(core)
+    for k, group in enumerate(cells.groups):
+        rest = moved[group] - params[f"down{k}"] @ core
+        solve = jax.vmap(lambda a, b: solve_triangular(a, b, lower=True))
+        found = found.at[group].set(solve(params[f"cell{k}"], rest))
+    return found
+
+
+def diagonal_of(cells: Cells, params: dict[str, Any]) -> jax.Array:
+    """Diagonal of A, (n,)."""
+    core = diagonal(params["core"])
+    if not cells.groups:
+        return core
+    found = jnp.zeros(cells.size, core.dtype).at[cells.core].set(core)
+    for k, group in enumerate(cells.groups):
+        found = found.at[group].set(diagonal(params[f"cell{k}"]))
+    return found

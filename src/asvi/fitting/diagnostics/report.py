@@ -1,0 +1,112 @@
+"""Takes numbers on the quality of draws; gives a Report: them, and a verdict in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from asvi.fitting.correction.checks import Checks
+
+__all__ = ["BAD", "GOOD", "ROUNDED", "USABLE", "Report", "rounding_reason"]
+
+GOOD, USABLE, BAD = "good", "usable", "not trustworthy"
+ROUNDED = 0.1  # nats of a draw's density that rounding may cost
+
+
+@dataclass(frozen=True)
+class Report:
+    r"""How good a fitted posterior is.
+
+    - ``k_hat``: shape of the tail of the importance ratios p(x, y)/q(x) over the joint draw; below
+      0.7 the guide covers the posterior well enough to be corrected by resampling.
+    - ``k_hat_by_site``: the same from the terms of one site and its children alone: where to look.
+    - ``effective_draws``: of ``draws``, after weighting.
+    - ``shift``: per site, how far the weighted mean lies from the guide's mean, in posterior
+      standard deviations, averaged over the site's numbers; ``shift_error`` what chance alone
+      would give.
+    - ``evidence_gain``: nats by which the importance-weighted bound exceeds the ELBO.
+    - ``dependence``: nats of posterior dependence between latent numbers (Gaussian estimate): what
+      mean field would lose at least. None above 300 numbers.
+    - ``skipped``: share of gradients that were not finite.
+    """
+
+    verdict: str
+    advice: str
+    k_hat: float
+    k_hat_by_site: dict[str, float]
+    draws: int
+    effective_draws: float
+    shift: dict[str, float]
+    shift_error: float
+    elbo: float
+    elbo_se: float
+    evidence_gain: float
+    dependence: float | None
+    converged: bool
+    skipped: float
+    reasons: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = field(default=())
+    """What else is to be known of the result, whatever the verdict."""
+    r_hat: float | None = None
+    """Nested R̂, the worst number's, of draws that were moved."""
+    checks: Checks | None = None
+    """Errors of corrected draws, each with the number where it is worst."""
+    how: str = ""
+    log_evidence: float | None = None
+    log_evidence_se: float | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the posterior, as it is or resampled, can be used."""
+        return self.verdict != BAD
+
+    def __str__(self) -> str:
+        if self.checks is not None:
+            return "\n".join(self._lines_of_draws(self.checks))
+        worst = sorted(self.k_hat_by_site.items(), key=lambda kv: -kv[1])[:3]
+        lines = [
+            f"verdict: {self.verdict}",
+            *(f"  - {reason}" for reason in self.reasons),
+            *(f"note: {note}" for note in self.notes),
+            f"next: {self.advice}",
+            f"k-hat {self.k_hat:.2f}, {self.effective_draws:.0f} effective of {self.draws} draws; "
+            "by site: " + ", ".join(f"{name} {value:.2f}" for name, value in worst),
+            f"ELBO {self.elbo:.3f} ± {self.elbo_se:.3f}; importance weighting gains "
+            f"{self.evidence_gain:.3f} nat",
+        ]
+        if self.dependence is not None:
+            lines.append(f"mean field would lose at least {self.dependence:.2f} nat of dependence")
+        lines.append(
+            f"converged: {'yes' if self.converged else 'no'}; gradients skipped: {self.skipped:.2%}"
+        )
+        return "\n".join(lines)
+
+    def _lines_of_draws(self, checks: Checks) -> list[str]:
+        lines = [
+            f"verdict: {self.verdict}",
+            *(f"  - {reason}" for reason in self.reasons),
+            *(f"note: {note}" for note in self.notes),
+            f"next: {self.advice}",
+            self.how,
+            f"means are known within {2 * checks.mean_error:.2g} sd ({checks.mean_error_of}), sds "
+            f"within {2 * checks.sd_error:.1%} ({checks.sd_error_of}): two standard errors",
+        ]
+        if self.r_hat is not None:
+            lines.append(
+                f"nested R-hat {self.r_hat:.3f} ({checks.r_hat_of}); {checks.walls:.1%} of moves "
+                f"met a wall; acceptance in the tails {checks.tail_acceptance:.2f}"
+            )
+        lines.append(
+            f"log evidence {self.log_evidence:.3f} ± {self.log_evidence_se:.3f}; "
+            f"ELBO of the guide {self.elbo:.3f} ± {self.elbo_se:.3f}, k-hat of its weights "
+            f"{self.k_hat:.2f}"
+        )
+        return lines
+
+
+def rounding_reason(nats: float) -> tuple[str, str]:
+    """What to say where single precision does not hold a model's numbers, and the advice."""
+    return (
+        f"single precision loses up to {nats:.2g} nat of a draw's density: numbers far "
+        "from 0, or a sum of many",
+        'jax.config.update("jax_enable_x64", True) before the fit, or centre the data',
+    )

@@ -1,0 +1,1 @@
+"""Takes a density over noise; gives the Gaussian nearest to it, by natural gradients."""

@@ -1,0 +1,171 @@
+"""Takes looks at a density and a climb; gives the better end of two ways to a Gaussian.
+
+* A Newton path from the prior's centre to a mode. It finds location, scale and correlation of
+  posteriors on which stochastic gradients take very long: raw predictors, collinear columns,
+  coefficients whose scales span 10⁴; and the path of a chain.
+* The prior's centre itself. Where scales of a hierarchy are unknown, the joint mode is no guide.
+
+Where the Gaussian at the mode is the posterior, that is the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from asvi.density.arrowhead import Arrow, Eigen
+from asvi.density.block_structure import LARGEST_DENSE, Cells
+from asvi.density.curvature import Curvature, Seen, draws_of
+from asvi.fitting.gaussian.ascent import Where, log_ratios
+
+__all__ = ["better_end", "is_near", "scaling"]
+
+NEWTON_STEPS = 100
+SEVERAL, OTHERS = 100, 3  # latent numbers up to which further starts are tried, and how many
+SOLVED = 1e-3  # expected gain of the next step, in nats, and what no further way is looked for
+NARROW = (16.0, 1e3, 1e5)  # precisions, over the prior's, of the start at the prior's centre
+
+Climb = Callable[[Where], tuple[float, Where] | None]
+
+
+class Mode(NamedTuple):
+    """Where a path of Newton's ends: the Gaussian there, and Laplace's estimate of its ELBO."""
+
+    mean: np.ndarray
+    precision: Arrow
+    elbo: float
+
+
+def better_end(
+    look: Curvature,
+    hears: Arrow,
+    climb: Climb,
+    noise: np.ndarray,
+    steps: int = NEWTON_STEPS,
+    enough: float = SOLVED,
+) -> tuple[float, Where] | None:
+    """ELBO, mean and precision of the better end of the two ways; None where there is no start.
+
+    ``climb`` leads on from a start, to its ELBO on ``noise`` (draws, numbers) and where that is.
+    Models of more numbers than a matrix without cells could have go one way, if it has an end. No
+    other way is looked for from an end within ``enough`` nats of the posterior.
+    """
+
+    def is_enough(end: tuple[float, Where]) -> bool:
+        return is_near(log_ratios(look, end[1], hears, noise), enough)
+
+    held = scaling(look, look.cells) if look.cells.groups else np.zeros(look.cells.size, bool)
+    first = newton(look, np.zeros(look.cells.size), held, steps)
+    ends = []
+    if first is not None:
+        start = first.mean, first.precision
+        ratios = log_ratios(look, start, hears, noise)
+        if is_near(ratios, enough):
+            return float(np.mean(ratios)), start
+        ends = [end for end in [climb(start)] if end is not None]
+        if ends and is_enough(ends[0]):
+            return ends[0]
+    best = _highest_mode(look, first, held, steps)
+    if best is not None and best is not first:
+        ends = [end for end in [climb((best.mean, best.precision))] if end is not None]
+        if ends and is_enough(ends[0]):
+            return ends[0]
+    if not ends or look.cells.size <= LARGEST_DENSE:
+        for narrow in NARROW:
+            centre = np.zeros(look.cells.size), narrow * Arrow.identity(look.cells)
+            end = climb(centre)
+            if end is not None:
+                ends.append(end)
+                break
+    ends = [end for end in ends if np.isfinite(end[0])]
+    if ends:
+        return max(ends, key=lambda end: end[0])
+    return None if best is None else (best.elbo, (best.mean, best.precision))
+
+
+def _highest_mode(look: Curvature, first: Mode | None, held: np.ndarray, steps: int) -> Mode | None:
+    """The mode of most mass, by Laplace's estimate, of the first one and those of further starts.
+
+    Posteriors of dynamics have false modes near the prior's centre.
+    """
+    modes, size = [] if first is None else [first], look.cells.size
+    if size <= SEVERAL:
+        for start in np.random.default_rng(0).normal(size=(OTHERS, size)):
+            mode = newton(look, start, held, steps)
+            modes += [] if mode is None else [mode]
+    return max(modes, key=lambda mode: mode.elbo, default=None)
+
+
+def is_near(ratios: np.ndarray, nats: float = SOLVED) -> bool:
+    """Whether a Gaussian is this near to the posterior, by log ratios at its draws.
+
+    Near the posterior the divergence is half their variance.
+    """
+    return bool(np.var(ratios) < 2 * nats)
+
+
+def scaling(look: Curvature, cells: Cells) -> np.ndarray:
+    """Which numbers of the core set the scale of others, (numbers,).
+
+    Of many groups with an unknown scale, the joint mode has none: the larger the scale, the smaller
+    the noise that makes the same effects.
+    """
+    held = np.zeros(cells.size, bool)
+    calls = max(1, -(-len(cells.core) // (draws_of(cells.size) - 1)))
+    for some in np.array_split(cells.core, calls):
+        points = np.zeros((1 + len(some), cells.size))
+        points[1 + np.arange(len(some)), some] = 1e-3
+        width = look.told(points)[-1]
+        held[some] = (np.abs(width[1:] / width[0] - 1) > 1e-6).any(1)
+    return held
+
+
+def newton(
+    look: Curvature, start: np.ndarray, held: np.ndarray, steps: int = NEWTON_STEPS
+) -> Mode | None:
+    """Newton's path from one start; None where the density or its curvature is not finite.
+
+    The Hessian's eigenvalues are taken by their size, so that a step goes uphill, and damped until
+    the density rises. Numbers that are ``held`` stay where they are. The ELBO is Laplace's estimate
+    of the log evidence.
+    """
+    x, damping, known = start, 0.0, _holding(held, look(start[None]))
+    if known is None:
+        return None
+    curve = _uphill(-known.hessian)
+    for _ in range(steps):
+        step = curve.solve(known.slope)
+        if 0.5 * float(known.slope @ step) < SOLVED:
+            break
+        if damping:
+            step = _uphill(-known.hessian, damping).solve(known.slope)
+        ahead = _holding(held, look((x + step)[None]))
+        if ahead is not None and ahead.value[0] > known.value[0]:
+            x, known = x + step, ahead
+            curve = _uphill(-known.hessian)
+            damping = 0.0 if damping < 1e-3 else damping / 10
+        else:
+            damping = max(1.0, 10 * damping)
+            if damping > 1e12:
+                break
+    evidence = float(known.value[0]) - 0.5 * (curve.log_det() - len(x) * np.log(2 * np.pi))
+    precision = curve.arrow() if isinstance(curve, Eigen) else curve
+    return Mode(x, precision, evidence)
+
+
+def _uphill(curve: Arrow, damping: float = 0.0) -> Arrow | Eigen:
+    """This matrix, with ``damping`` added, where it is positive; else its eigenvalues by size."""
+    damped = curve + damping * Arrow.identity(curve.cells) if damping else curve
+    return damped if damped.is_positive() else curve.by_size(damping)
+
+
+def _holding(held: np.ndarray, seen: Seen | None) -> Seen | None:
+    """What was seen, as if these numbers had a mode where they are, and knew nothing of others."""
+    if seen is None or not held.any():
+        return seen
+    free = 1.0 * ~held
+    own = (NARROW[0] * Arrow.identity(seen.hessian.cells)).scaled(1 - free, 1 - free)
+    return replace(seen, slope=free * seen.slope, hessian=seen.hessian.scaled(free, free) - own)

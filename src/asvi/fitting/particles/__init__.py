@@ -1,0 +1,1 @@
+"""Takes a density over noise; gives particles led to it by temperatures, and moved there."""

@@ -1,0 +1,75 @@
+"""Takes what a user asked of a fit; gives it checked, in one record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from asvi.errors import AsviError
+from asvi.fitting.correction.settings import Settings
+from asvi.fitting.training.settings import Plan
+
+__all__ = ["EFFORTS", "Request", "checked_effort", "checked_error"]
+
+EFFORTS = ("quick", "auto", "thorough")
+
+
+@dataclass(frozen=True)
+class Request:
+    """One call of :func:`asvi.fit`."""
+
+    model: Callable
+    args: tuple
+    kwargs: dict[str, Any]
+    key: jax.Array | None
+    plan: Plan
+    """How a guide is trained."""
+    started_at: float
+    """By the clock that does not go back."""
+    family: Any = None
+    """What was asked for; None where it is ours to choose."""
+    discrete: Any = "auto"
+    progress: bool = True
+    checkpoint: str | Path | None = None
+    must_resume: bool = False
+    """Whether there has to be a state in the checkpoint."""
+    effort: str = "auto"
+    max_error: float = Settings.max_error
+    draws: int | None = None
+    """Draws per step that were asked for."""
+
+    @property
+    def asks_for_training(self) -> bool:
+        """Whether it says something that only a trained guide can do."""
+        return self.plan.has_own_optimizer or self.checkpoint is not None or self.discrete != "auto"
+
+    @property
+    def a_key(self) -> jax.Array:
+        """The key, or that of the default."""
+        return jax.random.key(0) if self.key is None else self.key
+
+
+def checked_effort(effort: str | None) -> str:
+    """The effort, if it is one."""
+    if effort is not None and effort not in EFFORTS:
+        raise AsviError(
+            f"effort={effort!r} is none of {', '.join(map(repr, EFFORTS))}.\n"
+            'Write instead:\n    asvi.fit(model, y, effort="thorough")'
+        )
+    return effort or "auto"
+
+
+def checked_error(max_error: float | None) -> float:
+    """The error that is wanted, if it is one."""
+    if max_error is None:
+        return Settings.max_error
+    if not 0 < max_error <= 1:
+        raise AsviError(
+            f"max_error={max_error!r} must be above 0 and at most 1: it is in posterior standard "
+            "deviations.\nWrite instead:\n    asvi.fit(model, y, max_error=0.05)"
+        )
+    return float(max_error)

@@ -1,0 +1,1 @@
+"""Takes a problem; gives a guide's parameters by stochastic gradient steps."""

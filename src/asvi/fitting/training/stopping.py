@@ -1,0 +1,58 @@
+"""Takes parameters before and after a cycle; gives what it gained, and whether to stop there."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from asvi.fitting.problem import Problem
+from asvi.fitting.training.parallel_optimizer import evaluate
+from asvi.fitting.training.settings import Plan
+
+__all__ = ["NEARLY", "gain_over", "is_enough"]
+
+NEARLY = 3.0  # tolerances: gains this small may be foretold, larger ones must be seen
+LARGEST_NOISE = 0.1  # nats: a gain as large as this is worth a cycle, however noisy its measure
+LOOKS = 4  # times that a cycle's gain is measured, at most
+
+
+def gain_over(
+    old: jax.Array, new: jax.Array, problem: Problem, key: jax.Array, plan: Plan
+) -> tuple[float, float]:
+    """How much better ``new`` is than ``old`` on the same draws, and the error of that.
+
+    Drawn again while the gain may as well be more than the tolerance as nothing.
+    """
+    if plan.lanes < 2:
+        return np.inf, 0.0  # a single lane cannot be compared: go on to the last step
+    half = plan.lanes // 2
+    rows = jnp.stack([new] * half + [old] * (plan.lanes - half))
+    streams = [i % half for i in range(plan.lanes)]
+    changes = np.zeros(0)
+    gain, error = -np.inf, np.inf
+    for i in range(LOOKS):
+        look = jax.random.fold_in(key, i)
+        found = evaluate(problem, rows, look, draws=plan.judge_draws, streams=streams)
+        draws = np.asarray(found, float)
+        change = (draws[:half] - draws[half : 2 * half]).ravel()
+        changes = np.append(changes, change[np.isfinite(change)])
+        if not len(changes):
+            break
+        gain, error = float(changes.mean()), float(changes.std() / np.sqrt(len(changes)))
+        if not plan.tolerance <= abs(gain) < 2 * error:
+            break
+    return gain, error
+
+
+def is_enough(gains: list[float], tolerance: float, error: float) -> bool:
+    """Whether another cycle would gain too little to be worth it.
+
+    It would where the last one gained less than the tolerance, or than twice its error; or, if it
+    gained not much more than that, where gains that go on falling as they did would.
+    """
+    last = abs(gains[-1])  # a cycle that lost went too fast; the next one, from the best, is slower
+    if last < max(tolerance, min(2 * error, LARGEST_NOISE)):
+        return True
+    falling = last / gains[-2] if len(gains) > 1 and gains[-2] > 0 else 1.0
+    return last < NEARLY * tolerance and last * falling < tolerance

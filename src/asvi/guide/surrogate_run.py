@@ -1,0 +1,331 @@
+"""Takes a guide's families and parameters; gives one run of the model in which they are at work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+from numpyro import handlers
+from numpyro.primitives import _PYRO_STACK, apply_stack
+
+from asvi.distributions.warped_noise import Heard, residual
+from asvi.errors import ModelError, SiteError
+from asvi.families.amortized.data import PlateRows, gather
+from asvi.families.parameter import Parameter
+from asvi.program.addresses import address_of
+from asvi.program.control_flow.handlers import handler_stack, outer_handlers
+from asvi.program.control_flow.interpretation import Frame, Interpretation
+from asvi.program.program import Site
+from asvi.program.statements.masks import unmasked
+
+__all__ = ["SurrogateReading"]
+
+_OTHER_SIZE = (
+    "Its parameters have the shape of the first call. Call guide and Predictive with data of that "
+    "size, or predict from draws: Predictive(model, guide.sample_posterior(...))."
+)
+
+
+class SurrogateReading(Interpretation):
+    """One run of the model as a guide: latent sites updated, data and factors unheard."""
+
+    def __init__(self, guide: Any, args: tuple, kwargs: dict[str, Any]):
+        super().__init__()
+        self.guide, self.args, self.kwargs = guide, args, kwargs
+        self.program = guide.program
+        self.sites = {site.address: site for site in guide.program.latent}
+        self.observed = {site.name for site in guide.program.sites if site.kind != "latent"}
+        self.contexts: dict[str, Any] = guide.contexts
+        self._spoken = _listened_to(self.contexts)
+        self.deterministic: dict[str, jax.Array] = {}
+        self._plate_sizes: dict[str, int] = {}
+        self._start_key: jax.Array | None = None
+        self._priors: dict[str, Any] = {}
+        self._amortised = {encoding.plate for encoding in guide.encodings}
+        self._encoded: dict[str, dict[str, jax.Array]] = {}
+        self._plates: dict[str, PlateRows] = {}
+
+    # -------------------------------------------------------------------------------- encoders
+
+    def __enter__(self):
+        if self.guide.encodings:
+            self._encode()  # before this reading is at work, under the handlers outside
+        return super().__enter__()
+
+    def _encode(self) -> None:
+        """Look which rows and data this run has, and let the encoders read them."""
+        observed = frozenset(s.name for s in self.program.observed)
+        gathered = gather(self.guide.model, self.args, self.kwargs, observed)
+        self._plates = gathered.plates
+
+        def priors(key: jax.Array) -> dict[str, Any]:
+            return self.guide.priors_at_start(self._one_key(key), self.args, self.kwargs)
+
+        def ask(name: str, initial: Any) -> jax.Array:
+            return numpyro.param(f"{self.guide.prefix}/{name}", initial)
+
+        for encoding in self.guide.encodings:
+            data = encoding.read(gathered, self.args, self.kwargs)
+            self._encoded |= encoding.encode(data, ask, priors)
+
+    def _one_key(self, key: jax.Array) -> jax.Array:
+        """One key, so that all sites start from the same draw of the prior."""
+        if self._start_key is None:
+            self._start_key = key
+        return self._start_key
+
+    # -------------------------------------------------------------------------------- sites
+
+    def visit(self, msg: dict[str, Any]) -> None:
+        # The observed set is the one of the first call: `Predictive(..., y=None)` must not turn
+        # data into latent sites.
+        if msg["is_observed"] or msg["name"] in self.observed:
+            self._hide(msg)
+            return
+        site = self.sites.get(address_of(self.frame.path, msg["name"]))
+        if site is None:
+            raise ModelError(
+                f"site {msg['name']!r} was not in the model when the guide was set up (its latent "
+                f"sites were {', '.join(s.name for s in self.program.latent)}).\n"
+                "Make a new guide for a model of another structure: guide = AutoASVI(model)."
+            )
+        self._check_shape(msg, site)
+        prior = unmasked(msg["fn"])
+        parameters = {
+            name: self._subsampled(self._parameter(site, name), site, parameter)
+            for name, parameter in self.guide.declared(site).items()
+        }
+        parameters |= self._encoded.get(site.address, {})
+        heard = self._heard(self.contexts.get(site.address))
+        msg["fn"] = self.guide.family_of(site).update_with(prior, parameters, site, heard)
+        msg["_drawn_from"] = msg["fn"]  # handlers outside may wrap it: `Predictive` masks guides
+        # What the model says of its site is no property of the guide's.
+        msg["infer"] = {k: v for k, v in msg["infer"].items() if k != "is_auxiliary"}
+        _keep_plate_scale_only(msg)
+        if msg["value"] is None and not msg["fn"].has_rsample:
+            self._draw_without_gradient(msg)
+
+    # --------------------------------------------------------------------- noise heard by others
+
+    def postprocess_message(self, msg: dict[str, Any]) -> None:
+        if msg["type"] == "sample" and msg["name"] in self.guide.score_sites:
+            # Its gradient comes by the score function, and by nothing else.
+            for part in ("value", "intermediates"):
+                msg[part] = jax.lax.stop_gradient(msg[part])
+        super().postprocess_message(msg)
+        if msg["type"] != "sample" or msg.get("_control_flow_done"):
+            return
+        address = address_of(self.frame.path, msg["name"])
+        if address in self._spoken and address in self.sites:
+            self._speak(address, self._residual(address, msg))
+
+    def _residual(self, address: str, msg: dict[str, Any]) -> Heard:
+        """The noise of a site, standardised; shape batch + unconstrained event."""
+        del address
+        return residual(msg["_drawn_from"], msg["value"], msg["intermediates"])
+
+    def _speak(self, address: str, noise: Heard) -> None:
+        # Bodies of scans hand what they met to the frame outside, stacked; branches do not.
+        if not any(part in ("true", "false") for part in self.frame.path):
+            self.frame.extras["residual", address] = noise
+        self.frame.noise[address] = noise
+
+    def _noise_of(self, address: str) -> Heard:
+        frame = self.frame
+        while frame is not None:
+            if address in frame.noise:
+                return frame.noise[address]
+            if ("residual", address) in frame.extras:  # a scan that has ended, all its steps
+                return frame.extras["residual", address]
+            frame = frame.outside
+        raise KeyError(address)
+
+    def _heard(self, context: Any) -> dict[str, Heard]:
+        """The noise that a site listens to, gathered."""
+        heard: dict[str, Heard] = {}
+        if context is None:
+            return heard
+        if context.gates:
+            heard["gates"] = _flat([self._noise_of(a) for a in context.gates])
+        if context.cell:
+            plates = [len(self.sites[a].batch_shape) for a in context.cell]
+            heard["cell"] = _flat([self._noise_of(a) for a in context.cell], plates)
+        if context.dense:
+            heard["dense"] = _flat([self._noise_of(a) for a in context.dense])
+        if context.aligned:
+            plates = [len(self.sites[a].batch_shape) for a in context.aligned]
+            heard["aligned"] = _flat([self._noise_of(a) for a in context.aligned], plates)
+        if context.window:
+            heard["window"] = self.frame.memory  # the whole register: see `windows.py`
+        return heard
+
+    def _window(self, path: tuple[str, ...]) -> tuple[int, tuple[str, ...], int]:
+        """Steps and numbers that the sites of a scan's body look back on."""
+        found = [
+            self.contexts[site.address]
+            for site in self.program.in_block(path)
+            if site.block == path and site.address in self.contexts
+        ]
+        found = [context for context in found if context.window]
+        if not found:
+            return 0, (), 0
+        first = found[0]
+        sources = first.window_sources
+        return max(c.window for c in found), sources, first.size(sources)
+
+    def first_memory(self, path: tuple[str, ...]) -> Any:
+        window, _sources, numbers = self._window(path)
+        # Plain zeros are seen to be empty: see `windows.py`.
+        nothing: Any = np.zeros((window, numbers), jnp.result_type(float))
+        return Heard(nothing, nothing) if window else ()
+
+    def to_remember(self, frame: Frame) -> Any:
+        window, sources, _numbers = self._window(frame.path)
+        return _flat([frame.noise[a] for a in sources]) if window else ()
+
+    def visit_other(self, msg: dict[str, Any]) -> None:
+        if msg["type"] == "plate":
+            self._plate_sizes[msg["name"]] = msg["args"][0]
+            known = self._plates.get(msg["name"])
+            if known is not None and known.rows is not None:
+                msg["value"] = known.rows  # those that the encoders have read
+        elif msg["type"] in ("param", "mutable"):
+            self._borrow(msg)
+        elif msg["type"] == "deterministic" and self.frame.is_root:
+            self.deterministic[msg["name"]] = msg["value"]
+            msg["stop"] = True
+
+    def _borrow(self, msg: dict[str, Any]) -> None:
+        """Take the value of a parameter or state of the model's own without declaring it.
+
+        They are the model's to declare: a guide that declared a network's parameters, but not its
+        state, would leave the model with half of it.
+        """
+        outside = _PYRO_STACK[: _PYRO_STACK.index(self)]
+        asked = {**msg, "kwargs": dict(msg["kwargs"])}
+        with handler_stack([h for h in outside if not isinstance(h, handlers.trace)]):
+            apply_stack(asked)
+        msg["value"], msg["stop"] = asked["value"], True
+
+    def reports(self, msg: dict[str, Any]) -> bool:
+        return msg["type"] != "sample" or msg["name"] not in self.observed
+
+    def _report(self, site: dict[str, Any]) -> None:
+        if site["type"] == "deterministic" and self.frame.is_root:
+            self.deterministic[site["name"]] = site["value"]
+        else:
+            super()._report(site)
+
+    def _hide(self, msg: dict[str, Any]) -> None:
+        if not self.frame.is_root:
+            return  # bodies report only what `reports` lets through
+        if msg["value"] is None:
+            with outer_handlers(self):
+                msg["kwargs"]["rng_key"] = numpyro.prng_key()
+        msg["stop"] = True
+
+    def _draw_without_gradient(self, msg: dict[str, Any]) -> None:
+        """Draw a site that has no reparameterised draws; JAX cannot differentiate every sampler."""
+        with outer_handlers(self):
+            key = numpyro.prng_key()
+        if key is not None:
+            fixed = jax.tree.map(jax.lax.stop_gradient, msg["fn"])
+            msg["value"] = fixed.sample(key)
+            msg["kwargs"]["rng_key"] = key  # handlers outside may want to draw again
+
+    def _check_shape(self, msg: dict[str, Any], site: Site) -> None:
+        now = list(msg["fn"].batch_shape)
+        full = list(site.full_batch_shape)
+        for frame in msg["cond_indep_stack"]:
+            now[frame.dim] = self._plate_sizes.get(frame.name, frame.size)
+            if frame.name in self._amortised and site.address in self._encoded:
+                full[frame.dim] = now[frame.dim]  # other points, or another number of them
+        then = tuple(full) + site.event_shape
+        if (shape := tuple(now) + msg["fn"].event_shape) != then:
+            raise SiteError(
+                site.name,
+                f"it has shape {shape} now and had {then} when the guide was set up",
+                advice=_OTHER_SIZE,
+            )
+
+    # ------------------------------------------------------------------------- its parameters
+
+    def _parameter(self, site: Site, name: str) -> jax.Array:
+        """This run's value of a parameter, plates at full size."""
+        if self.frame.is_root:
+            return self._declare(site, name)
+        return self.frame.threaded["parameter", site.address, name]
+
+    def _declare(self, site: Site, name: str) -> jax.Array:
+        parameter = self.guide.declared(site)[name]
+
+        def initial(key: jax.Array) -> jax.Array:
+            one = self._one_key(key)
+            return self.guide.initial_value(site, name, one, self.args, self.kwargs, self._priors)
+
+        with outer_handlers(self):
+            return numpyro.param(
+                self.guide.parameter_name(site, name),
+                initial,
+                constraint=parameter.constraint,
+            )
+
+    def _subsampled(self, value: jax.Array, site: Site, parameter: Parameter) -> jax.Array:
+        if all(plate.size == plate.subsample_size for plate in site.plates):
+            return value
+        event_dim = len(parameter.shape) - len(site.full_batch_shape)
+        return numpyro.subsample(value, event_dim=event_dim)
+
+    def thread(self, path: tuple[str, ...], length: int, reverse: bool) -> dict[Any, Any]:
+        depth = sum(part.startswith("scan") for part in path) - 1
+        for site in self.program.in_block(path):
+            if site.steps[depth] != length:
+                raise SiteError(
+                    site.name,
+                    f"its scan has {length} steps now and had {site.steps[depth]} when the guide "
+                    "was set up",
+                    advice=_OTHER_SIZE,
+                )
+        return self._within(path)
+
+    def thread_branch(self, path: tuple[str, ...]) -> dict[Any, Any]:
+        return self._within(path)
+
+    def _within(self, path: tuple[str, ...]) -> dict[Any, jax.Array]:
+        """The parameters of all latent sites in a block, declared out here or passed on inwards."""
+        return {
+            ("parameter", site.address, name): self._parameter(site, name)
+            for site in self.program.in_block(path)
+            for name in self.guide.declared(site)
+        }
+
+
+def _flat(heard: list[Heard], plates: list[int] | None = None) -> Heard:
+    """Noise of several sites in one vector; with ``plates``, one for each cell of their plates."""
+    keep = [0] * len(heard) if plates is None else plates
+    return jax.tree.map(
+        lambda *noise: jnp.concatenate(
+            [jnp.reshape(x, (*x.shape[:k], -1)) for x, k in zip(noise, keep, strict=True)], -1
+        ),
+        *heard,
+    )
+
+
+def _listened_to(contexts: dict[str, Any]) -> set[str]:
+    """Addresses that some site listens to."""
+    return {
+        address
+        for context in contexts.values()
+        for sources in (context.gates, context.cell, context.dense, context.aligned)
+        for address in (*sources, *context.window_sources)
+    }
+
+
+def _keep_plate_scale_only(msg: dict[str, Any]) -> None:
+    """Undo ``handlers.scale`` at a latent site: it tempers the model's density, not the guide's."""
+    by_hand = msg.get("plate_to_scale", {}).get(None)
+    if by_hand is not None and msg["scale"] is not None:
+        msg["scale"] = msg["scale"] / by_hand

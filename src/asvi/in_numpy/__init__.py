@@ -1,5 +1,0 @@
-"""Takes functions of arrays; gives them as NumPy computes them: traced by JAX, not compiled."""
-
-from asvi.in_numpy.tape import InNumpy, Tape
-
-__all__ = ["InNumpy", "Tape"]

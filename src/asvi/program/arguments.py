@@ -1,0 +1,163 @@
+"""Takes a model and its arguments; gives calls of the model with the user's own objects.
+
+Arguments are never taken apart and put together again: dicts keep their order, named tuples and
+data frames their type, NumPy arrays their precision until the model itself gives them to JAX.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from asvi.errors import AsviError, ModelError
+from asvi.program.argument_copies import Kept
+
+__all__ = ["Arguments", "arrays_in", "check_arrays", "check_options"]
+
+
+class Arguments:
+    """What a model is called with; ``args, kwargs = arguments`` gives it.
+
+    >>> args, kwargs = Arguments((np.zeros(3), "linear"), {"scale": 2.0})
+    >>> args[1], kwargs
+    ('linear', {'scale': 2.0})
+    """
+
+    def __init__(self, args: tuple, kwargs: dict[str, Any], has_data: bool = True):
+        self.args, self.kwargs, self.has_data = args, kwargs, has_data
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.args, self.kwargs))
+
+    def need_data(self, what: str) -> None:
+        """Raise where ``what`` was asked of a fit that was loaded from a file without its data."""
+        if not self.has_data:
+            raise AsviError(
+                f"{what} needs the training data, and this fit was loaded from a file, which has "
+                'none.\nWrite instead:\n    asvi.load("fit.asvi", model, *data)'
+            )
+
+    def calling(self, model: Callable, look: Callable[[Callable], Any]) -> tuple[Callable, Any]:
+        """The model to call from here on, and what a first ``look`` at it gave.
+
+        A model that changes its arguments in place would meet other data at its next call. Where
+        the first call shows that it does, they are put back, and later calls get copies.
+        """
+        kept = Kept((self.args, self.kwargs))
+        try:
+            found = look(model)
+        finally:
+            has_changed = kept.put_back()
+        if not has_changed:
+            return model, found
+        model = _on_copies(model)
+        return model, look(model)
+
+
+def _on_copies(model: Callable) -> Callable:
+    @functools.wraps(model, updated=())
+    def called(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = copy.deepcopy((args, kwargs))
+        return model(*args, **kwargs)
+
+    return called
+
+
+def check_options(model: Callable, call: str, options: dict[str, Any]) -> None:
+    """Raise where an option of ``call`` that was given, not None, is an argument of the model, too.
+
+    >>> def model(y, steps=1): ...
+    >>> check_options(model, "asvi.fit", {"steps": 50})
+    Traceback (most recent call last):
+    ...
+    asvi.errors.AsviError: `steps` is an option of asvi.fit and an argument of the model...
+    """
+    try:
+        parameters = inspect.signature(model).parameters
+    except (TypeError, ValueError):  # a callable that does not say
+        return
+    bound = model.keywords if isinstance(model, functools.partial) else {}
+    for name, value in options.items():
+        about = None if name in bound else parameters.get(name)
+        if value is not None and about is not None and about.kind is not about.VAR_KEYWORD:
+            raise AsviError(
+                f"`{name}` is an option of {call} and an argument of the model; which is meant by "
+                f"{name}={value!r}?\nWrite instead, for the model:\n"
+                f"    {call}(functools.partial(model, {name}={value!r}), ...)\n"
+                f"or, for {call}:\n"
+                f"    {call}(lambda *args: model(*args), ..., {name}={value!r})"
+            )
+
+
+def arrays_in(args: tuple, kwargs: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Arrays among the arguments, however deep, and how a user would call each.
+
+    >>> [name for name, _ in arrays_in((np.zeros(1),), {"data": {"x": [np.ones(2)]}})]
+    ['argument 1', "argument `data['x'][0]`"]
+    """
+    for name, x in _leaves_in(args, kwargs):
+        if isinstance(x, np.ndarray | jax.Array):
+            yield name, x
+
+
+def _leaves_in(args: tuple, kwargs: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """All that is no container of arguments, with its name."""
+    for k, x in enumerate(args):
+        for inner, leaf in _within(x):
+            yield f"argument {k + 1}{inner}", leaf
+    for name, x in kwargs.items():
+        for inner, leaf in _within(x):
+            yield f"argument `{name}{inner}`", leaf
+
+
+def _within(x: Any) -> Iterator[tuple[str, Any]]:
+    parts: Any = ()
+    if isinstance(x, dict):
+        parts = ((f"[{k!r}]", v) for k, v in x.items())
+    elif isinstance(x, tuple) and hasattr(x, "_fields"):
+        parts = ((f".{k}", v) for k, v in zip(x._fields, x, strict=True))
+    elif isinstance(x, list | tuple):
+        parts = ((f"[{k}]", v) for k, v in enumerate(x))
+    elif dataclasses.is_dataclass(x) and not isinstance(x, type):
+        parts = ((f".{f.name}", getattr(x, f.name)) for f in dataclasses.fields(x))
+    else:
+        yield "", x
+    for name, part in parts:
+        for inner, array in _within(part):
+            yield name + inner, array
+
+
+def check_arrays(args: tuple, kwargs: dict[str, Any]) -> None:
+    """Raise where an array holds no numbers, or an argument can be read but once."""
+    for name, x in _leaves_in(args, kwargs):
+        if isinstance(x, Iterator):
+            raise ModelError(
+                f"{name} is a {type(x).__name__}, which the first call of the model uses up; a "
+                "model is called more than once.\nWrite instead:\n"
+                f"    {_short(name)} = list({_short(name)})"
+            )
+        if isinstance(x, np.ndarray) and x.dtype.kind not in "biufc" and not _is_extended(x):
+            raise ModelError(
+                f"{name} is an array of {x.dtype} (first entry {x.ravel()[:1].tolist()}), and a "
+                "model computes with numbers.\nWrite instead:\n    "
+                f"{_short(name)} = np.asarray(..., dtype=float)   # codes for "
+                "names: pandas.factorize(column)[0]"
+            )
+
+
+def _short(name: str) -> str:
+    """How an argument is called in a line of code."""
+    return name.split(" ", 1)[-1].strip("`") if "`" in name else "data"
+
+
+def _is_extended(x: np.ndarray) -> bool:
+    """Whether these are numbers of a type that JAX adds to NumPy's, like bfloat16."""
+    return bool(jnp.issubdtype(x.dtype, np.number))

@@ -1,0 +1,131 @@
+"""Takes a model's arguments; raises where their numbers are wrong; gives the priors at the start.
+
+The model is run at its prior's centre and at a draw from the prior, as one compiled program: later
+data of the same shapes are checked without compiling. The check can be begun, and looked at later:
+the compiler works beside what else goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from numpyro.distributions import Distribution, Unit
+from numpyro.util import not_jax_tracer
+
+from asvi.errors import SiteError
+from asvi.program.checks.checks import check_distribution, check_observed
+from asvi.program.compiling import Compiled
+from asvi.program.program import survey
+
+__all__ = ["InputCheck", "judge", "known_numbers"]
+
+_proper = partial(check_distribution, edge_is_fine=True)
+
+
+class InputCheck:
+    """Checks calls of one model, by a program that later calls of like shapes use again.
+
+    >>> import numpy as np, numpyro, numpyro.distributions as dist
+    >>> def model(y):
+    ...     rate = numpyro.sample("rate", dist.Gamma(2.0, 1.0))
+    ...     numpyro.sample("y", dist.Poisson(rate), obs=y)
+    >>> check = InputCheck(model)
+    >>> sorted(check((np.array(3),), {}))
+    ['rate', 'y']
+    >>> check((np.array(-3),), {})
+    Traceback (most recent call last):
+    ...
+    asvi.errors.SiteError: site 'y': ...
+    """
+
+    def __init__(self, model: Callable):
+        self.model = model
+        self._begun: tuple[Compiled, dict[str, Any]] | None = None
+
+    def __call__(self, args: tuple, kwargs: dict[str, Any]) -> dict[str, Distribution]:
+        """Every site's distribution at the prior's centre, by address."""
+        (run, about), self._begun = self._begun or _looking(self.model, args, kwargs), None
+        with known_numbers():
+            try:
+                priors, values, at_center, at_draw = run()
+            except TypeError as error:
+                if isinstance(error, jax.errors.JAXTypeError):
+                    raise
+                # A distribution with parts that are no arrays (sparse matrices).
+                priors, values, at_center, at_draw = run.function()
+            _judge_data(values, at_center, about)
+            try:
+                _judge(at_center, at_draw)
+            except SiteError:
+                # Constants of the model are known while it runs operation by operation: what is
+                # wrong can then be said where it stands.
+                with jax.ensure_compile_time_eval():
+                    _looking(self.model, args, kwargs)[0].function()
+                raise
+        return priors
+
+    def begin(self, args: tuple, kwargs: dict[str, Any]) -> None:
+        """Let the check of the next call, with these arguments, be compiled beside what goes on."""
+        run, about = _looking(self.model, args, kwargs)
+        with suppress(TypeError):  # the call itself deals with these
+            self._begun = run.begin(), about
+
+
+def known_numbers() -> AbstractContextManager:
+    """Within it, what is computed from known numbers is known, while a program is traced, too.
+
+    Nothing is done where none is traced: JAX would then run every operation on constants by itself,
+    inside of what it compiles as well, each a program of its own.
+    """
+    return nullcontext() if not_jax_tracer(jnp.zeros(())) else jax.ensure_compile_time_eval()
+
+
+def judge(
+    center: dict[str, tuple[Distribution, Any]],
+    draw: dict[str, tuple[Distribution, Any]],
+    about: dict[str, Any],
+) -> None:
+    """Raise where distributions and values at the prior's centre, or at a draw, are wrong."""
+    at_center, at_draw = ({n: fn for n, (fn, _) in run.items()} for run in (center, draw))
+    _judge_data({n: value for n, (_, value) in center.items()}, at_center, about)
+    _judge(at_center, at_draw)
+
+
+def _judge_data(values: Any, at_center: dict[str, Any], about: dict[str, Any]) -> None:
+    """Raise where observed values are wrong at the prior's centre."""
+    for name, fn in at_center.items():
+        if about[name]["is_observed"] and not isinstance(fn, Unit):
+            check_observed(name, {**about[name], "fn": fn, "value": values[name]})
+
+
+def _judge(at_center: dict[str, Any], at_draw: dict[str, Any]) -> None:
+    """Raise where parameters of a distribution are wrong."""
+    for name, fn in at_center.items():
+        if not isinstance(fn, Unit):
+            _proper(name, fn)
+            check_distribution(name, at_draw[name], edge_is_fine=True, only_finite=True)
+
+
+def _looking(
+    model: Callable, args: tuple, kwargs: dict[str, Any]
+) -> tuple[Compiled, dict[str, Any]]:
+    """A compiled run of the model at centre and draw, and what it tells about the sites."""
+    about: dict[str, Any] = {}
+
+    def look():
+        key = jax.random.key(0)
+        center = survey(model, args, kwargs, "prior_mean", _proper)
+        draw = survey(model, args, kwargs, "prior_draw")
+        priors, values = center(key)
+        draw(key)
+        for name, msg in center.trace.items():
+            about[name] = {n: msg.get(n) for n in ("is_observed", "cond_indep_stack")}
+        met = [{n: m["fn"] for n, m in run.trace.items() if n in values} for run in (center, draw)]
+        return priors, values, *met
+
+    return Compiled(look, once=True), about

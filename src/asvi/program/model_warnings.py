@@ -1,0 +1,55 @@
+"""Takes a program; says what in it cannot be fitted, is slow, or has gradients that mislead."""
+
+from __future__ import annotations
+
+import re
+
+from asvi.errors import SiteError, warn_user
+from asvi.program.program import Program
+
+__all__ = ["hint_at_scan", "jumps", "refuse_reversed_scans"]
+
+_LONG_LOOP = 16
+
+
+def refuse_reversed_scans(program: Program) -> None:
+    for path in sorted(program.reversed_scans):
+        for site in program.in_block(path):
+            raise SiteError(
+                site.name,
+                "it is latent under `scan(..., reverse=True)`, where NumPyro's own handlers give "
+                "values back in the wrong order (Predictive, replay, substitute)",
+                "xs = jax.tree.map(lambda x: x[::-1], xs)\n"
+                "carry, ys = scan(body, init, xs)            # forward over reversed inputs\n"
+                "ys = jax.tree.map(lambda y: y[::-1], ys)",
+            )
+
+
+def hint_at_scan(program: Program) -> None:
+    groups: dict[tuple[str, str], list[str]] = {}
+    for site in program.latent:
+        if not site.block:
+            stem = re.sub(r"\d+", "#", site.name)
+            groups.setdefault((stem, type(site.distribution).__name__), []).append(site.name)
+    for (stem, kind), names in groups.items():
+        if "#" in stem and len(names) >= _LONG_LOOP:
+            warn_user(
+                f"the model draws {len(names)} sites like {names[0]!r} ({kind}) in a Python loop; "
+                "compile time grows with each of them. numpyro.contrib.control_flow.scan compiles "
+                "the step once, whatever the length. If the loop must stay, see "
+                "docs/control_flow.md for compiler options that cut its compile time.",
+            )
+
+
+def jumps(program: Program) -> frozenset[str]:
+    """Continuous latents that decide a branch: path gradients do not see the density jump there.
+
+    Their gradients come by the score function.
+    """
+    discrete = {site.name for site in program.latent if site.is_discrete}
+    return frozenset(
+        name
+        for block in program.decisions
+        for name in program.deciding(block)
+        if name not in discrete
+    )

@@ -1,0 +1,1 @@
+"""Takes `sample` statements as users write them; gives them in the one form that runs know."""

@@ -1,0 +1,1 @@
+"""Takes a model and its data; gives a Fit: the posterior, its verdict, files and pictures."""
