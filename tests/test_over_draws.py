@@ -121,7 +121,7 @@ def test_draws_of_guide_and_prior_are_those_of_a_compiled_program(case, monkeypa
     monkeypatch.setattr(over_draws, "MOST", 0.0)
     other = copy.copy(posterior)
     other.problem = posterior.problem.at(*posterior.problem.arguments)
-    compiled = other._draw(key, (2, 70)), prior_draws(other, key, 140)
+    compiled = other.draw(key, (2, 70)), prior_draws(other, key, 140)
     assert jax.tree.structure(found) == jax.tree.structure(compiled)
     for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(compiled), strict=True):
         assert x.dtype == y.dtype
