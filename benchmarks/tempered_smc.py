@@ -20,9 +20,9 @@ from blackjax.smc import extend_params, resampling
 import asvi
 from asvi.density.curvature import precision
 from asvi.families import StructuredNormal
-from asvi.fitting.correction.by_moves import by_moves
-from asvi.fitting.correction.settings import Settings
-from asvi.fitting.gaussian.search import Found, find_structured
+from asvi.fitting.correction.by_moves import correct_by_moves
+from asvi.fitting.correction.settings import CorrectionSettings
+from asvi.fitting.gaussian.search import GaussianFit, find_nearest_gaussian
 from asvi.fitting.particles.target import GaussianTarget
 from asvi.fitting.problem import Problem
 from benchmarks.harness import save, table
@@ -31,20 +31,23 @@ TASKS = ("eight-schools", "brownian-global", "lorenz", "radon")
 PARTICLES, SHARE, STEP, STEPS, MOVES, AT_END = 512, 0.6, 0.4, 5, 3, 16
 
 
-def found_for(task: Any) -> Found:
+def found_for(task: Any) -> GaussianFit:
     """The Gaussian, without cells."""
-    problem = Problem(task.model, StructuredNormal(cells=False), task.args, task.kwargs)
-    found = find_structured(problem, None, 0.01)
+    problem = Problem(task.model, StructuredNormal(blocks=False), task.args, task.kwargs)
+    found = find_nearest_gaussian(problem, None, 0.01)
     assert found is not None
     return found
 
 
-def by_blackjax(found: Found) -> tuple[float, float]:
+def by_blackjax(found: GaussianFit) -> tuple[float, float]:
     """Log evidence by BlackJAX, and the seconds that it took."""
-    program, data = found.look.look.recorded.program, found.look.look.data
+    program, data = found.density.evaluator.recorded.program, found.density.evaluator.data
     begun = time.perf_counter()
     with jax.enable_x64(True):
-        factor, centring = jnp.asarray(found.spread.core), (found.look.centring, found.look.anchor)
+        factor, centring = (
+            jnp.asarray(found.spread.core),
+            (found.density.centring, found.density.anchor),
+        )
         data = jax.device_put(data)
         volume = jnp.sum(jnp.log(jnp.diag(factor)))
 
@@ -87,11 +90,11 @@ def by_blackjax(found: Found) -> tuple[float, float]:
     return total, time.perf_counter() - begun
 
 
-def by_asvi(found: Found) -> tuple[float, float]:
+def by_asvi(found: GaussianFit) -> tuple[float, float]:
     begun = time.perf_counter()
     with precision(True):
-        target = GaussianTarget(found.look, found.mean, found.spread)
-        made = by_moves(target, Settings(), np.random.default_rng(0))
+        target = GaussianTarget(found.density, found.mean, found.spread)
+        made = correct_by_moves(target, CorrectionSettings(), np.random.default_rng(0))
     return made.log_evidence, time.perf_counter() - begun
 
 

@@ -10,7 +10,7 @@ import pytest
 from jax import lax
 from jax.scipy.linalg import solve_triangular
 
-from asvi.density.numpy_backend.tape import InNumpy
+from asvi.density.numpy_backend.tape import NumpyFunction
 from asvi.program.dependence.alignment import LOST, alignment
 
 SHAPE = (3, 4)
@@ -90,7 +90,7 @@ def is_true(function, places, seed):
     """Whether changes in one row or column stay where they are said to."""
     rng = np.random.default_rng(seed)
     try:
-        run = InNumpy(function, jnp.zeros(SHAPE))
+        run = NumpyFunction(function, jnp.zeros(SHAPE))
     except NotImplementedError:
         run = jax.jit(function)
     for _ in range(2):

@@ -12,9 +12,9 @@ from numpyro.contrib.control_flow import scan
 
 import asvi
 from asvi.density import block_structure as cells
-from asvi.density.arrowhead import Arrow
-from asvi.density.block_structure import Cells
-from asvi.density.edge_factor import factor
+from asvi.density.arrowhead import Arrowhead
+from asvi.density.block_structure import BlockStructure
+from asvi.density.edge_factor import factor_on_edges
 from asvi.families import Coupled
 from asvi.fitting.gaussian.for_training import find_gaussian
 from asvi.fitting.gaussian.natural_step import around, cholesky, natural_step, within
@@ -22,23 +22,25 @@ from asvi.fitting.problem import Problem
 from asvi.program import Program
 from benchmarks import large, long_chains
 
-CELLS = Cells(np.array([0, 5, 6]), (np.array([[1, 3], [2, 4], [9, 8]]), np.array([[7], [10]])))
+CELLS = BlockStructure(
+    np.array([0, 5, 6]), (np.array([[1, 3], [2, 4], [9, 8]]), np.array([[7], [10]]))
+)
 
 
-def matrix(seed: int, positive: bool = True, of: Cells = CELLS) -> Arrow:
+def matrix(seed: int, positive: bool = True, of: BlockStructure = CELLS) -> Arrowhead:
     """A symmetric one."""
     rng = np.random.default_rng(seed)
     full = rng.normal(size=(of.size, of.size))
     full = full + full.T
-    found = Arrow.of_entries(of, lambda i, j: full[i, j])
+    found = Arrowhead.of_entries(of, lambda i, j: full[i, j])
     if not positive:
         return found
     more = 1.0 - min(0.0, np.linalg.eigvalsh(found.dense()).min())
-    return found + more * Arrow.identity(of)
+    return found + more * Arrowhead.identity(of)
 
 
 def pattern() -> np.ndarray:
-    return Arrow.of_entries(CELLS, lambda i, j: np.ones(np.broadcast(i, j).shape)).dense() > 0
+    return Arrowhead.of_entries(CELLS, lambda i, j: np.ones(np.broadcast(i, j).shape)).dense() > 0
 
 
 def test_it_does_what_the_full_matrix_does():
@@ -77,7 +79,7 @@ def test_a_triangle_with_cells_first_keeps_the_pattern():
     np.testing.assert_allclose(within(root, around(root, b)).dense(), b.dense(), atol=1e-9)
 
 
-@pytest.mark.parametrize("of", [CELLS, Cells(np.arange(6))])
+@pytest.mark.parametrize("of", [CELLS, BlockStructure(np.arange(6))])
 def test_a_natural_step_is_positive_and_reaches_what_is_narrower(of):
     a, b = matrix(0, of=of), matrix(1, positive=False, of=of)
     mean, slope = np.zeros(of.size), np.ones(of.size)
@@ -105,7 +107,7 @@ def test_eigenvalues_by_their_size(damping):
     assert whole.is_positive()
     np.testing.assert_allclose(found.solve(x), np.linalg.solve(whole.dense(), x))
     np.testing.assert_allclose(found.log_det(), np.linalg.slogdet(whole.dense())[1])
-    core = Arrow(Cells(np.arange(11)), bad.dense())
+    core = Arrowhead(BlockStructure(np.arange(11)), bad.dense())
     curve, axes = np.linalg.eigh(bad.dense())
     expected = axes @ ((axes.T @ x) / (np.abs(curve) + damping))
     np.testing.assert_allclose(core.by_size(damping).solve(x), expected)
@@ -115,19 +117,25 @@ def test_the_factor_is_that_of_the_full_matrix():
     a = matrix(0)
     rng = np.random.default_rng(3)
     # Who is later may listen: the core between cells, cells to the core and within.
-    hears = Arrow.of_entries(CELLS, lambda i, j: (i >= j) & ((i == j) | (j != 7)))
-    some = Arrow.of_entries(
+    edge_mask = Arrowhead.of_entries(CELLS, lambda i, j: (i >= j) & ((i == j) | (j != 7)))
+    some = Arrowhead.of_entries(
         CELLS, lambda i, j: (i == j) | ((i > j) & (rng.random((11, 11))[i, j] > 0.5))
     )
-    for listening in (hears, some, Arrow.of_pairs(CELLS, np.zeros(0, int), np.zeros(0, int))):
-        found = factor(a, listening).dense()
-        full = Cells(np.arange(11))
-        expected = factor(Arrow(full, a.dense()), Arrow(full, listening.dense() > 0)).dense()
+    for listening in (
+        edge_mask,
+        some,
+        Arrowhead.of_pairs(CELLS, np.zeros(0, int), np.zeros(0, int)),
+    ):
+        found = factor_on_edges(a, listening).dense()
+        full = BlockStructure(np.arange(11))
+        expected = factor_on_edges(
+            Arrowhead(full, a.dense()), Arrowhead(full, listening.dense() > 0)
+        ).dense()
         np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
 def test_pairs_between_cells_are_lost():
-    found = Arrow.of_pairs(CELLS, np.array([0, 1, 1, 7]), np.array([5, 3, 2, 0])).dense()
+    found = Arrowhead.of_pairs(CELLS, np.array([0, 1, 1, 7]), np.array([5, 3, 2, 0])).dense()
     expected = np.eye(11, dtype=bool)
     expected[0, 5] = expected[1, 3] = expected[7, 0] = True
     assert (found == expected).all()
@@ -209,7 +217,7 @@ def test_cells_find_the_gaussian_of_the_full_matrix(name, request):
     found = gaussian_of(*MODELS[name])
     assert full is not None
     assert found is not None
-    assert found.precision.cells.groups
+    assert found.precision.structure.groups
     # In small models the groups listen to each other too.
     assert -0.3 < found.elbo - full.elbo < 0.1
     sd = full.precision.diagonal() ** -0.5

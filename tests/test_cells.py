@@ -16,7 +16,7 @@ from numpyro.distributions import biject_to
 from numpyro.infer.util import log_density
 
 import asvi
-from asvi.density.numpy_backend.tape import InNumpy
+from asvi.density.numpy_backend.tape import NumpyFunction
 from asvi.errors import SiteError
 from asvi.families import MeanField
 from asvi.objective import discrete_choice as discrete
@@ -78,13 +78,15 @@ class Setting:
 
     def choice(self, wish, largest_joint=1):
         with mock.patch.object(discrete, "LARGEST_JOINT", largest_joint):
-            return discrete.choose(self.guide.dependence, self.drawn, list(self.drawn), wish)
+            return discrete.choose_estimators(
+                self.guide.dependence, self.drawn, list(self.drawn), wish
+            )
 
     def expected(self, free, choice):
         """What the estimator gives on average; its gradient is the mean of the estimator's."""
         elbo, key, params = asvi.ELBO(), jax.random.key(1), self.params(free)
         if not choice.score:
-            with mock.patch.object(discrete, "choose", return_value=choice):
+            with mock.patch.object(discrete, "choose_estimators", return_value=choice):
                 return -elbo.loss(key, params, self.model, self.guide, *self.args)
         assert not choice.joint
         table, _ = self.configurations(choice.score)
@@ -123,7 +125,7 @@ def check(case: Case, seed: int):
         values, pull, evidence = jax.vjp(values_of, free, has_aux=True)
         return values, evidence, jax.vmap(pull)(jnp.eye(len(values)))[0]
 
-    values, evidence, slopes = InNumpy(both, setting.free)(setting.free)
+    values, evidence, slopes = NumpyFunction(both, setting.free)(setting.free)
     assert values[0] <= evidence + 1e-4
     for k, (way, choice) in enumerate(choices.items(), 1):
         told = f"{case}: {way}: {choice}"
@@ -194,7 +196,7 @@ def test_more_cells_than_are_tried_jointly(use, naming):
         loss = asvi.ELBO(discrete="enumerate")
         return -loss.loss(jax.random.key(0), params, model, guide, y)
 
-    np.testing.assert_allclose(InNumpy(found, y)(y), InNumpy(exact, y)(y), rtol=1e-4)
+    np.testing.assert_allclose(NumpyFunction(found, y)(y), NumpyFunction(exact, y)(y), rtol=1e-4)
 
 
 def test_too_many_cells_that_meet_are_not_tried():

@@ -15,7 +15,7 @@ import asvi
 from asvi.fitting import default_family as choice
 from asvi.fitting.request import Request
 from asvi.fitting.training import run, schedule
-from asvi.fitting.training.settings import Plan
+from asvi.fitting.training.settings import TrainingSettings
 
 Y = jnp.array([1.0, -0.5, 2.0, 0.3])
 PLAN = {"progress": False, "steps": 1500, "restarts": 2}
@@ -92,7 +92,7 @@ def test_what_is_not_told_apart_stays_with_the_default(gain, no_gaussian, monkey
         "conclude",
         lambda *args: replace(conclude(*args), elbo=next(elbos), elbo_se=np.sqrt(0.5)),
     )
-    plan = Plan(lanes=2, chunk=10)
+    plan = TrainingSettings(lanes=2, chunk=10)
     request = Request(groups, (Y,), {}, jax.random.key(0), plan, 0.0, progress=False)
     chosen = choice.choose_family(request)
     assert isinstance(chosen.problem.family, asvi.families.Coupled)

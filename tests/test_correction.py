@@ -12,10 +12,10 @@ from numpyro.infer.util import log_density
 
 import asvi
 from asvi.errors import AsviError
-from asvi.fitting.correction.by_moves import by_moves, more_moves
+from asvi.fitting.correction.by_moves import correct_by_moves, more_moves
 from asvi.fitting.correction.checks import Checks
 from asvi.fitting.correction.mixing import mixing_of
-from asvi.fitting.correction.settings import Settings
+from asvi.fitting.correction.settings import CorrectionSettings
 from asvi.fitting.diagnostics.of_draws import _bad, _doubtful
 from asvi.fitting.particles import moves, tempering
 from asvi.fitting.particles.base import UnitNormal
@@ -95,7 +95,7 @@ def test_temperatures_lead_to_a_target_far_away():
         hills = jnp.array([-0.5 * (x[0] - 3) ** 2, -0.5 * (x[0] + 2) ** 2 - jnp.log(3.0)])
         return 5.0 + jax.nn.logsumexp(hills) + jnp.log(3 / 4) - 0.5 * jnp.log(2 * jnp.pi)
 
-    found = by_moves(Known(1, two), Settings(), np.random.default_rng(1))
+    found = correct_by_moves(Known(1, two), CorrectionSettings(), np.random.default_rng(1))
     x = found.pool.flat()["x"][:, 0]
     assert found.checks.temperatures > 1
     assert abs(np.mean(x < 0) - 0.25) < 0.06

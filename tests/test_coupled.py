@@ -13,21 +13,32 @@ from numpyro.contrib.control_flow import cond, scan
 from scipy.optimize import minimize
 
 import asvi
-from asvi.density.arrowhead import Arrow
-from asvi.density.block_structure import Cells
-from asvi.distributions.spline import WEIGHTS, bend
-from asvi.distributions.standardize import noise_shape, standard
-from asvi.distributions.warped_noise import Heard, MovedNoise
+from asvi.density.arrowhead import Arrowhead
+from asvi.density.block_structure import BlockStructure
+from asvi.distributions.spline import N_SPLINE_WEIGHTS, spline_forward
+from asvi.distributions.standardize import noise_shape, standardize
+from asvi.distributions.warped_noise import Residual, WarpedNoise
 from asvi.errors import FamilyError
 from asvi.families import ConvexUpdate, Coupled, MeanField
-from asvi.families.coupled.family import bending, bends, steering, steers
+from asvi.families.coupled.family import (
+    gain_features,
+    n_gain_features,
+    n_shift_features,
+    shift_features,
+)
 from asvi.fitting.gaussian.for_training import find_gaussian
 from asvi.fitting.gaussian.natural_step import natural_step
 from asvi.fitting.problem import Problem
 from asvi.fitting.training import schedule, stopping
-from asvi.fitting.training.parallel_optimizer import Settings, _apply, advance, evaluate, new_lanes
-from asvi.fitting.training.settings import Plan
-from asvi.fitting.training.step_sizes import limits, named_units
+from asvi.fitting.training.parallel_optimizer import (
+    ChunkInputs,
+    _apply,
+    advance,
+    draw_elbos,
+    new_state,
+)
+from asvi.fitting.training.settings import TrainingSettings
+from asvi.fitting.training.step_sizes import named_step_sizes, upper_limits
 from asvi.objective.elbo import log_density, trace_of
 from asvi.program import Program
 
@@ -146,8 +157,8 @@ def test_the_density_is_that_of_the_noise_over_the_jacobian(gated, float64):
     base = dist.LogNormal(jnp.array([0.1, -0.2, 0.3]), jnp.array([0.5, 1.0, 2.0])).to_event(1)
     weights = jax.random.normal(jax.random.key(0), (2, 1, 3, 3))
     loudness, voice = jnp.array([0.3, 2.0, 0.6]), jnp.array([1.5, 0.4, 1.1])
-    spline = jax.random.normal(jax.random.key(1), (3, WEIGHTS))
-    moved = MovedNoise(
+    spline = jax.random.normal(jax.random.key(1), (3, N_SPLINE_WEIGHTS))
+    moved = WarpedNoise(
         base,
         jnp.array([0.3, 0.1, -0.5]),
         jnp.array([0.2, -0.4, 0.1]),
@@ -159,13 +170,13 @@ def test_the_density_is_that_of_the_noise_over_the_jacobian(gated, float64):
         voice if gated else None,
         spline if gated else None,
     )
-    found = standard(base)
+    found = standardize(base)
     inner, outer = jnp.tril(weights[:, 0], -1)
     if gated:
         inner, outer = (loudness[:, None] * triangle * voice for triangle in (inner, outer))
 
     def value(z):
-        w = bend(z, spline)[0] if gated else z
+        w = spline_forward(z, spline)[0] if gated else z
         v = w + moved.skew * (jnp.sqrt(1 + w**2) - 1)
         epsilon = jnp.exp(moved.stretch) * (v + inner @ v) + moved.offset
         framed = epsilon + outer @ epsilon + moved.shift
@@ -178,7 +189,7 @@ def test_the_density_is_that_of_the_noise_over_the_jacobian(gated, float64):
     )
     np.testing.assert_allclose(moved.log_prob(x), by_hand, rtol=1e-9)
     np.testing.assert_allclose(moved.unit_noise(x), z, rtol=1e-9)
-    heard = voice * bend(z, spline)[0] if gated else z  # others hear it as bent
+    heard = voice * spline_forward(z, spline)[0] if gated else z  # others hear it as bent
     np.testing.assert_allclose(moved.noise(x).drawn, heard, rtol=1e-9)
     drawn, intermediates = moved.sample_with_intermediates(jax.random.key(3))
     np.testing.assert_allclose(
@@ -274,13 +285,13 @@ def test_cells_of_a_plate_steer_each_other_in_curves():
 
 def test_globals_steer_by_where_they_lie_and_by_how_they_were_drawn():
     drawn, moved = jnp.array([0.5, -1.0]), jnp.array([3.0, 0.2])
-    features = steering(Heard(drawn, moved))
-    assert features.shape == (steers(2, rich=True),)
-    assert bending(Heard(drawn, moved)).shape == (bends(2, rich=True),)
+    features = gain_features(Residual(drawn, moved))
+    assert features.shape == (n_gain_features(2, rich=True),)
+    assert shift_features(Residual(drawn, moved)).shape == (n_shift_features(2, rich=True),)
     half = len(features) // 2
     np.testing.assert_allclose(features[:2], drawn)
     np.testing.assert_allclose(features[half : half + 2], moved)
-    far = steering(Heard(drawn, 10 * moved)) - features
+    far = gain_features(Residual(drawn, 10 * moved)) - features
     np.testing.assert_array_equal(far[:half], 0.0)
     assert (np.abs(far[half : half + 4]) > 0).all()
 
@@ -445,13 +456,13 @@ def test_the_gaussian_is_the_nearest_one_not_the_mode():
 
 def test_a_natural_gradient_keeps_the_precision_positive():
     rng = np.random.default_rng(0)
-    cells = Cells(np.arange(4))
+    cells = BlockStructure(np.arange(4))
     for _ in range(20):
         root = rng.normal(size=(4, 4))
         hessian = rng.normal(size=(4, 4)) * 10
-        precision = Arrow(cells, root @ root.T + np.eye(4))
+        precision = Arrowhead(cells, root @ root.T + np.eye(4))
         moved = natural_step(
-            np.zeros(4), precision, np.ones(4), Arrow(cells, hessian + hessian.T), 1.0
+            np.zeros(4), precision, np.ones(4), Arrowhead(cells, hessian + hessian.T), 1.0
         )
         assert moved is not None
         assert np.linalg.eigvalsh(moved[1].dense()).min() > 0
@@ -489,8 +500,8 @@ def test_other_families_take_no_such_start():
 
 
 def test_a_lane_that_overflows_leaves_the_others_alone():
-    lanes = new_lanes(jnp.zeros((2, 3)))
-    settings = Settings(jnp.full(2, 0.1), jnp.eye(2), jnp.ones((2, 2)), jnp.zeros(()))
+    lanes = new_state(jnp.zeros((2, 3)))
+    settings = ChunkInputs(jnp.full(2, 0.1), jnp.eye(2), jnp.ones((2, 2)), jnp.zeros(()))
     gradients = jnp.array([[1e30, 1e30, 1e30], [1.0, 2.0, 3.0]])
     after, seen = _apply(lanes, jnp.array([1.0, 1.0]), gradients, settings)
     assert np.isfinite(np.asarray(after.free)).all()
@@ -509,7 +520,7 @@ def test_a_gate_is_never_shut_for_good():
 
     args = (jnp.array(7.0), jnp.array(2.0))
     problem = Problem(model, asvi.families.ConvexUpdate(), args, {})
-    names = problem.unravel(jnp.asarray(limits(problem)))
+    names = problem.unravel(jnp.asarray(upper_limits(problem)))
     assert names["auto/a/loc/prior_weight"] == pytest.approx(2.03, abs=0.01)
     assert np.isinf(names["my/prior_weight"])
     assert np.isinf(names["auto/a/loc/data_term"])
@@ -517,14 +528,14 @@ def test_a_gate_is_never_shut_for_good():
     start = problem.unravel(problem.initial(jax.random.key(0)))
     start |= {n: jnp.asarray(6.0) for n in start if n.startswith("auto/a") and "weight" in n}
     free = jax.flatten_util.ravel_pytree(start)[0][None]
-    settings = Settings(jnp.full(1, 0.05), jnp.eye(1), jnp.ones((1, 2)), jnp.zeros(1))
+    settings = ChunkInputs(jnp.full(1, 0.05), jnp.eye(1), jnp.ones((1, 2)), jnp.zeros(1))
     ends = {}
-    for name, limit in (("free", None), ("held", jnp.asarray(limits(problem)))):
-        lanes = new_lanes(free, limit=limit)
+    for name, limit in (("free", None), ("held", jnp.asarray(upper_limits(problem)))):
+        lanes = new_state(free, limit=limit)
         for i in range(4):
             key = jax.random.key(i)
             lanes, _ = advance(problem, lanes, key, settings, steps=500, draws=4)
-        draws = evaluate(problem, lanes.free, jax.random.key(9), draws=512)
+        draws = draw_elbos(problem, lanes.free, jax.random.key(9), draws=512)
         ends[name] = float(draws.mean())
     exact = float(dist.Normal(0.0, jnp.sqrt(2.0)).log_prob(2.0))
     assert ends["held"] == pytest.approx(exact, abs=0.02)
@@ -537,11 +548,11 @@ def test_a_run_holds_gates_below_1_and_not_above_0():
         numpyro.sample("y", dist.Normal(a, 1.0), obs=y)
 
     problem = Problem(model, ConvexUpdate(), (jnp.array(2.0),), {})
-    state = schedule.begin(problem, jax.random.key(0), Plan(chunk=2))
+    state = schedule.begin(problem, jax.random.key(0), TrainingSettings(chunk=2))
     upper = problem.unravel(state.lanes.limit[0])["auto/a/scale/prior_weight"]
     assert float(upper) < 3
-    lanes = new_lanes(jnp.array([[-9.0, 2.0]]), limit=jnp.array([[2.0, 2.0]]))
-    settings = Settings(jnp.full(1, 0.1), jnp.eye(1), jnp.ones((1, 2)), jnp.zeros(1))
+    lanes = new_state(jnp.array([[-9.0, 2.0]]), limit=jnp.array([[2.0, 2.0]]))
+    settings = ChunkInputs(jnp.full(1, 0.1), jnp.eye(1), jnp.ones((1, 2)), jnp.zeros(1))
     after, _ = _apply(lanes, jnp.ones(1), jnp.array([[1.0, -1.0]]), settings)
     np.testing.assert_allclose(after.free[0], [-9.1, 2.0], rtol=1e-5)
 
@@ -568,8 +579,10 @@ def test_a_gain_is_measured_again_while_it_may_be_nothing(monkeypatch, spread, g
         noise -= noise.mean()
         return np.concatenate([gain + noise, 0.0 * noise])
 
-    monkeypatch.setattr(stopping, "evaluate", evaluate)
-    found, error = stopping.gain_over(jnp.zeros(3), jnp.ones(3), None, jax.random.key(0), Plan())
+    monkeypatch.setattr(stopping, "draw_elbos", evaluate)
+    found, error = stopping.gain_over(
+        jnp.zeros(3), jnp.ones(3), None, jax.random.key(0), TrainingSettings()
+    )
     assert len(made) == looks
     assert found == pytest.approx(gain, abs=1e-9)
     assert error == pytest.approx(spread / np.sqrt(512 * looks), rel=0.1, abs=1e-12)
@@ -609,6 +622,6 @@ def test_sites_may_be_called_as_parameters_are():
     family = asvi.families.MeanField()
     result = asvi.fit(model, 3.0, family=family, progress=False, steps=1500, restarts=2)
     assert abs(result.posterior.mean()["frame"] - 1.5) < 0.2
-    units = named_units(result.problem)
+    units = named_step_sizes(result.problem)
     assert all(np.all(np.asarray(value) > 0) for value in units.values())
     assert not any(p.role.couples for p in result.problem.guide.parameters().values())

@@ -17,7 +17,7 @@ from scipy import stats
 
 import asvi
 from asvi.errors import AsviError, SiteError
-from asvi.objective.discrete_choice import choose
+from asvi.objective.discrete_choice import choose_estimators
 from asvi.objective.elbo import trace_of
 from benchmarks.discrete.gradients import errors
 from benchmarks.discrete.models import MODELS, TABLE, hmm, mixture, poisson
@@ -36,7 +36,7 @@ def chosen_for(name, wish="auto", model=None, args=None):
     drawn = trace_of(guide, jax.random.key(0), {}, {}, args, {})
     latent = {n: s for n, s in drawn.items() if s["type"] == "sample"}
     hard = [n for n, s in latent.items() if not s["fn"].has_rsample]
-    return choose(guide.dependence, latent, hard, wish), guide
+    return choose_estimators(guide.dependence, latent, hard, wish), guide
 
 
 # ---------------------------------------------------------------------------------- gradients

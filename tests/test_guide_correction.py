@@ -14,9 +14,9 @@ from numpyro.infer.util import log_density
 
 import asvi
 from asvi.density.curvature import precision
-from asvi.density.evaluators import Uncurved
+from asvi.density.evaluators import SlopeEvaluator
 from asvi.density.noncentering import split_numbers
-from asvi.density.traced_density import Recorded
+from asvi.density.traced_density import TracedDensity
 from asvi.fitting.correction.of_guide import correct_guide
 from asvi.fitting.particles.target import GuideTarget
 from asvi.guide.run_from_noise import SurrogateFromNoise
@@ -68,9 +68,9 @@ def trained(model, steps, family=None):
 def test_density_over_noise_is_numpyros_at_the_guides_values(model):
     fit = trained(model, 40)
     space = fit.problem.guide.guide_space(fit.problem.bound)
-    recorded = Recorded(space, fit.params, True)
+    recorded = TracedDensity(space, fit.params, True)
     data = (recorded.consts, recorded.typed(fit.params))
-    target = GuideTarget(Uncurved(recorded, np.zeros((0, space.size)), 512, data))
+    target = GuideTarget(SlopeEvaluator(recorded, np.zeros((0, space.size)), 512, data))
     noise = np.random.default_rng(0).normal(size=(5, space.size))
     latent = [s.name for s in fit.problem.program.latent]
     with precision(True):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from asvi.density.numpy_backend import InNumpy, Tape
+from asvi.density.numpy_backend import NumpyFunction, Tape
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -141,26 +141,26 @@ def _inputs():
 
 @pytest.mark.parametrize("name", [*SMOOTH, *VALUES])
 def test_values_are_those_of_jax(name, x, by_jax):
-    _same(InNumpy({**SMOOTH, **VALUES}[name], x)(x), by_jax[0][name])
+    _same(NumpyFunction({**SMOOTH, **VALUES}[name], x)(x), by_jax[0][name])
 
 
 @pytest.mark.parametrize("name", SMOOTH)
 def test_forward_derivatives_are_those_of_jax(name, x, by_jax):
-    found = InNumpy(SMOOTH[name], x, moving=1).along((x,), (_inputs()[1],))
+    found = NumpyFunction(SMOOTH[name], x, moving=1).along((x,), (_inputs()[1],))
     _same(found, by_jax[1][name])
 
 
 @pytest.mark.parametrize("name", [*SMOOTH, *VALUES])
 def test_batches_and_rows_that_are_all_the_same(name, x, by_jax):
     many = _inputs()[2]
-    program = InNumpy(jax.vmap({**SMOOTH, **VALUES}[name]), np.zeros(many.shape))
+    program = NumpyFunction(jax.vmap({**SMOOTH, **VALUES}[name]), np.zeros(many.shape))
     _same((program(many), program(x[None])), by_jax[2][name])
 
 
 @pytest.mark.parametrize("name", SMOOTH)
 def test_all_directions_at_once(name, x, by_jax):
     ways = _inputs()[3]
-    program = InNumpy(jax.vmap(SMOOTH[name]), np.zeros(ways.shape), moving=1)
+    program = NumpyFunction(jax.vmap(SMOOTH[name]), np.zeros(ways.shape), moving=1)
     _, moved = program.along((x[None],), (ways,))
     _same(moved, by_jax[3][name])
 
@@ -179,20 +179,20 @@ def test_what_nobody_asks_for_is_left_out(x):
         jax.lax.sort(x)
         return x + jnp.log(2.0)
 
-    _same(InNumpy(function, x)(x), x + np.log(2.0))
+    _same(NumpyFunction(function, x)(x), x + np.log(2.0))
 
 
 def test_an_operation_that_is_not_known_is_named(x):
     with pytest.raises(NotImplementedError, match="'sort'"):
-        InNumpy(jnp.sort, x)
+        NumpyFunction(jnp.sort, x)
     with pytest.raises(NotImplementedError, match="'while'"):
-        InNumpy(lambda x: jax.lax.while_loop(lambda y: y[0, 0] < 9, lambda y: 2 * y, x), x)
+        NumpyFunction(lambda x: jax.lax.while_loop(lambda y: y[0, 0] < 9, lambda y: 2 * y, x), x)
     with pytest.raises(NotImplementedError, match="'scan'"):
-        InNumpy(_loop, x, moving=1)
+        NumpyFunction(_loop, x, moving=1)
 
 
 def test_inputs_that_do_not_move_need_no_derivatives(x):
-    program = InNumpy(lambda x, y: x * jnp.sum(special.gammainc(y, 2.0)), x, x, moving=1)
+    program = NumpyFunction(lambda x, y: x * jnp.sum(special.gammainc(y, 2.0)), x, x, moving=1)
     _same(
         program.along((x, x), (x,)),
         jax.jvp(lambda z: z * special.gammainc(x, 2.0).sum(), (x,), (x,)),
@@ -200,7 +200,7 @@ def test_inputs_that_do_not_move_need_no_derivatives(x):
 
 
 def test_single_precision_stays(x):
-    found = InNumpy(SMOOTH["normal"], x.astype(np.float32))(x.astype(np.float32))
+    found = NumpyFunction(SMOOTH["normal"], x.astype(np.float32))(x.astype(np.float32))
     assert found.dtype == np.float32
 
 
@@ -209,7 +209,7 @@ def test_of_ways_for_several_platforms_it_takes_the_processors():
         return jax.lax.platform_dependent(x, tpu=jnp.sin, default=lambda x: 2.0 * x)
 
     x = np.array([1.0, 3.0], np.float32)
-    assert_allclose(InNumpy(model, x)(x), 2 * x)
+    assert_allclose(NumpyFunction(model, x)(x), 2 * x)
 
 
 def test_what_is_done_twice_is_done_once_and_axes_move_in_one_step(x):
@@ -217,21 +217,23 @@ def test_what_is_done_twice_is_done_once_and_axes_move_in_one_step(x):
         once, again = jnp.exp(x)[:, None], jnp.exp(x)[:, None]
         return jnp.sum(once[:, :, None] * again[:, :, None])
 
-    assert len(InNumpy(function, x).tape._steps) == 4  # exp, its axes moved, a product, a sum
+    assert len(NumpyFunction(function, x).tape._steps) == 4  # exp, its axes moved, a product, a sum
 
 
 def test_inputs_that_stay_are_seen_once_and_slots_are_used_again(x):
-    asked = InNumpy(lambda x, y: jnp.sum(x * jnp.exp(jnp.sin(y)) + jnp.cos(x)), x, x, varying=1)
+    asked = NumpyFunction(
+        lambda x, y: jnp.sum(x * jnp.exp(jnp.sin(y)) + jnp.cos(x)), x, x, varying=1
+    )
     given = asked.given(2 * x)
     for at in (x, x + 1):
         assert float(given(at)) == float(asked(at, 2 * x))
     assert float(asked.given(x)(x)) == float(asked(x, x)) != float(given(x))
     with np.errstate(all="raise"):
-        chain = InNumpy(lambda x: jnp.sin(jnp.sin(jnp.sin(jnp.sin(x)))), x)
+        chain = NumpyFunction(lambda x: jnp.sin(jnp.sin(jnp.sin(jnp.sin(x)))), x)
     assert len(chain.tape._slots) <= 2
 
 
 def test_an_input_that_is_given_back_stays(x):
-    found = InNumpy(lambda x, y: (x, x + y, y), x, x, varying=1)(x, 2 * x)
+    found = NumpyFunction(lambda x, y: (x, x + y, y), x, x, varying=1)(x, 2 * x)
     for here, there in zip(found, (x, 3 * x, 2 * x), strict=True):
         np.testing.assert_allclose(here, there)

@@ -140,7 +140,7 @@ def _by_jax(dtype: str, names: tuple[str | int, ...]) -> dict[str | int, list[An
     def run(inputs: Any, ways: Any) -> Any:
         return [look.wanted(*given) for (_, look), *given in zip(looks, inputs, ways, strict=True)]
 
-    moved = [look.ways(np.random.default_rng(1)) for _, look in looks]
+    moved = [look.directions(np.random.default_rng(1)) for _, look in looks]
     found: dict[str | int, list[Any]] = {name: [] for name in names}
     for ways in (moved, jax.tree.map(np.zeros_like, moved)):
         wanted = run([look.inputs for _, look in looks], ways)

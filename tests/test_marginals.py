@@ -9,13 +9,13 @@ import pytest
 from numpyro.contrib.control_flow import cond
 
 import asvi
-from asvi.distributions.spline import KNOTS, bend
+from asvi.distributions.spline import KNOTS, spline_forward
 from asvi.fitting.problem import Problem
 from asvi.fitting.training import quantile_refit as marginals
 from asvi.fitting.training import run
 from asvi.fitting.training.parallel_optimizer import evaluate_with_noise
-from asvi.fitting.training.quantile_refit import lead_through_quantiles, quantile_map
-from asvi.fitting.training.settings import Plan
+from asvi.fitting.training.quantile_refit import quantile_map, refit_splines
+from asvi.fitting.training.settings import TrainingSettings
 
 
 def heavy(y=None):
@@ -37,8 +37,8 @@ def spread(problem, flat, name="a"):
 
 def test_a_tail_that_was_left_out_is_taken_in():
     problem, flat = at_start(heavy, 0.0)
-    wide = Plan(tolerance=1.0)
-    led, told = lead_through_quantiles(problem, flat, jax.random.key(1), wide)
+    wide = TrainingSettings(tolerance=1.0)
+    led, told = refit_splines(problem, flat, jax.random.key(1), wide)
     assert told["refused"] == []
     assert len(told["gains"]) == 2
     before, after = spread(problem, flat), spread(problem, led)
@@ -49,7 +49,7 @@ def test_a_tail_that_was_left_out_is_taken_in():
 def test_what_costs_more_than_the_tolerance_is_not_kept(monkeypatch):
     problem, flat = at_start(heavy, 0.0)
     monkeypatch.setattr(marginals, "quantile_map", lambda z, w: 0.1 * KNOTS[1:-1])
-    kept, told = lead_through_quantiles(problem, flat, jax.random.key(1), Plan())
+    kept, told = refit_splines(problem, flat, jax.random.key(1), TrainingSettings())
     assert told["gains"] == []
     assert len(told["refused"]) == 2  # all the way, and half of it
     assert max(told["refused"]) < -0.01
@@ -67,18 +67,20 @@ def test_knots_stay_in_order_whatever_the_weights(far):
     weights = np.exp(far * z - np.max(far * z))
     to = quantile_map(z, weights / weights.sum())
     assert (np.diff(np.concatenate([KNOTS[:1], to, KNOTS[-1:]])) > 0.01).all()
-    led = marginals._led(np.zeros(2 * len(KNOTS) - 3, np.float32), to)
-    bent = bend(jnp.linspace(-5, 5, 101), jnp.broadcast_to(led, (101, len(led))))[0]
+    led = marginals._compose_spline(np.zeros(2 * len(KNOTS) - 3, np.float32), to)
+    bent = spline_forward(jnp.linspace(-5, 5, 101), jnp.broadcast_to(led, (101, len(led))))[0]
     assert (np.diff(bent) > 0).all()
 
 
 def test_a_spline_after_a_map_goes_where_both_take_it():
     old = 0.5 * np.random.default_rng(1).normal(size=2 * len(KNOTS) - 3).astype(np.float32)
     to = 0.8 * KNOTS[1:-1] + 0.1
-    led = marginals._led(old, to)
+    led = marginals._compose_spline(old, to)
     wide = jnp.broadcast_to(led, (len(to), len(led)))
-    expected = bend(jnp.asarray(to), jnp.broadcast_to(old, (len(to), len(old))))[0]
-    np.testing.assert_allclose(bend(jnp.asarray(KNOTS[1:-1]), wide)[0], expected, atol=1e-3)
+    expected = spline_forward(jnp.asarray(to), jnp.broadcast_to(old, (len(to), len(old))))[0]
+    np.testing.assert_allclose(
+        spline_forward(jnp.asarray(KNOTS[1:-1]), wide)[0], expected, atol=1e-3
+    )
 
 
 def test_no_single_draw_has_a_say():
@@ -101,7 +103,7 @@ def test_models_without_exact_weights_are_left_alone():
 
     for model, data in ((mixed, 0.5), (parts, jnp.arange(10.0))):
         problem, flat = at_start(model, data)
-        kept, told = lead_through_quantiles(problem, flat, jax.random.key(1), Plan())
+        kept, told = refit_splines(problem, flat, jax.random.key(1), TrainingSettings())
         assert kept is flat
         assert told == {}
 
@@ -141,7 +143,7 @@ def test_sites_in_branches_are_left_alone():
 
     problem, flat = at_start(model, jnp.array(1.0), jnp.array(0.7))
     assert set(problem.splines) == {"a", "b"}
-    led, told = lead_through_quantiles(problem, flat, jax.random.key(1), Plan(tolerance=9.0))
+    led, told = refit_splines(problem, flat, jax.random.key(1), TrainingSettings(tolerance=9.0))
     assert len(told["gains"]) == 2
     before, after = problem.params(flat), problem.params(led)
     changed = {n for n in before if not np.array_equal(before[n], after[n])}
@@ -152,7 +154,7 @@ def test_an_interrupt_at_the_last_step_loses_nothing(monkeypatch):
     def stopped(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run, "lead_through_quantiles", stopped)
+    monkeypatch.setattr(run, "refit_splines", stopped)
     result = asvi.fit(heavy, 0.0, progress=False, effort="thorough", steps=500)
     assert np.isfinite(result.elbo)
     assert "interrupted" in result.message

@@ -20,7 +20,7 @@ from asvi import families
 from asvi.errors import SiteError
 from asvi.program import Program
 from asvi.program.improper import find_improper
-from asvi.program.statements.masks import completed, counted, unmasked
+from asvi.program.statements.masks import complete_model, counted_part, unmasked
 from asvi.results.inference_data import prior_draws
 
 Y = jnp.array([1.0, 2.0, 3.0, 0.0])
@@ -113,7 +113,7 @@ def test_numbers_without_a_posterior_are_found_one_by_one():
     values = {"x": jnp.array([0.3, -1.0, 2.0, 0.5])}
     whole = log_density(unmasked_where_unseen, (Y, seen), {}, values)[0]
     problem = asvi.fitting.problem.Problem(masked_steps, families.ConvexUpdate(), (Y, seen), {})
-    for model in (completed(masked_steps, found), problem.model):
+    for model in (complete_model(masked_steps, found), problem.model):
         run = asvi.objective.trace_of(model, jax.random.key(0), {}, values, (Y, seen), {})
         density = sum(asvi.objective.log_density(s) for s in run.values() if s["type"] == "sample")
         np.testing.assert_allclose(density, whole, rtol=1e-5)
@@ -153,7 +153,7 @@ def test_svi_with_our_loss_keeps_what_is_uninformed_at_its_prior(key):
 def test_masks_are_found_and_taken_off_inside_other_distributions(masked):
     mask = jnp.array([True, False, True])
     found = masked(mask)
-    assert counted(found).tolist() == jnp.broadcast_to(mask, found.shape()).tolist()
+    assert counted_part(found).tolist() == jnp.broadcast_to(mask, found.shape()).tolist()
     whole, value = unmasked(found), jnp.full(found.shape(), 0.7)
     wanted = masked(jnp.ones(3, bool)).log_prob(value)
     np.testing.assert_allclose(whole.log_prob(value), wanted, rtol=1e-6)

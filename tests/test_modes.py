@@ -11,8 +11,8 @@ import pytest
 from scipy.special import logsumexp
 
 import asvi
-from asvi.fitting.correction.by_weights import by_weights
-from asvi.fitting.correction.settings import Settings
+from asvi.fitting.correction.by_weights import correct_by_weights
+from asvi.fitting.correction.settings import CorrectionSettings
 from asvi.fitting.particles.base import Mixture, heavy_noise, unit_density, wide_density
 from asvi.fitting.particles.moves import Kernel
 
@@ -86,7 +86,7 @@ def test_weights_are_those_of_a_posterior_with_heavier_tails():
     noise = rng.normal(size=(1024, 2))
     base = Mixture(np.zeros(1), np.zeros((1, 2)), np.eye(2)[None])
     ratios = Heavy().values(noise) - base(noise)[0]
-    found = by_weights(Heavy(), base, noise, ratios, Settings(), rng)
+    found = correct_by_weights(Heavy(), base, noise, ratios, CorrectionSettings(), rng)
     assert found.checks.k_hat < 0.5
     assert abs(found.log_evidence) < 3 * found.log_evidence_se + 0.01
     assert abs(found.pool.flat()["x"].std() / np.sqrt(5 / 3) - 1) < 0.1

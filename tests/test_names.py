@@ -19,8 +19,8 @@ from asvi.errors import SiteError
 from asvi.families import ConvexUpdate, Coupled, MeanField
 from asvi.fitting.archive import read_file, write_file
 from asvi.fitting.problem import Problem
-from asvi.fitting.training.step_sizes import limits, named_units
-from asvi.guide.edges import listeners
+from asvi.fitting.training.step_sizes import named_step_sizes, upper_limits
+from asvi.guide.edges import build_edge_mask
 from asvi.program import Program
 from asvi.program.run_trace import trace_of
 from asvi.results.explanation import explain
@@ -81,8 +81,8 @@ def test_who_listens_to_whom_whatever_the_names(name):
 
     problem = Problem(model, Coupled(), (1.0,), {})
     space = problem.noise_space
-    hears = listeners(space, problem.guide.edges(space)).core
-    np.testing.assert_array_equal(hears, np.tril(np.ones((3, 3), bool)))
+    edge_mask = build_edge_mask(space, problem.guide.edges(space)).core
+    np.testing.assert_array_equal(edge_mask, np.tril(np.ones((3, 3), bool)))
 
 
 def nested(y):
@@ -114,7 +114,7 @@ def test_a_chain_s_weights_stay_where_a_hierarchy_s_are_halved():
 
     problem = Problem(model, ConvexUpdate(), (jnp.zeros(3),), {})
     start = problem.initial(jax.random.key(0))
-    before, after = problem.params(start), problem.params(problem.half_way(start))
+    before, after = problem.params(start), problem.params(problem.start_half_mean_field(start))
     assert float(after["auto/a/loc/prior_weight"]) == 0.5
     for name in ("loc", "scale"):
         name = f"auto/a/c/{name}/prior_weight"
@@ -129,11 +129,11 @@ def test_units_are_told_by_what_a_parameter_is():
         numpyro.sample("y", dist.Normal(z, 1.0), obs=y)
 
     problem = Problem(model, MeanField(), (1.0,), {})
-    found = named_units(problem)
+    found = named_step_sizes(problem)
     np.testing.assert_allclose(found["auto/encoder/loc/data_term"], 10.0)
     np.testing.assert_allclose(found["auto/encoder/scale/data_term"], 1.0)
     assert float(found["x_coupling"]) == 1.0
-    assert np.isinf(limits(problem)).all()
+    assert np.isinf(upper_limits(problem)).all()
 
 
 def test_in_units_asks_the_guide():

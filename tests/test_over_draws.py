@@ -16,7 +16,7 @@ from numpyro.infer.util import log_density, log_likelihood
 
 import asvi
 from asvi.density import many_draws as over_draws
-from asvi.density.many_draws import OverDraws
+from asvi.density.many_draws import ManyDraws
 from asvi.density.split_keys import split, split_data
 from asvi.errors import SiteError
 from asvi.families import ConvexUpdate, StructuredNormal
@@ -162,7 +162,7 @@ def test_double_precision_stays_double(float64):
 
 @pytest.mark.parametrize("count", [1, 255, 256, 257, 600])
 def test_any_number_of_draws(count, nothing_compiled):
-    run = OverDraws(lambda key, x, scale: (scale * x, jax.random.uniform(key)))
+    run = ManyDraws(lambda key, x, scale: (scale * x, jax.random.uniform(key)))
     key, x = jax.random.key(0), np.arange(count * 2.0, dtype=np.float32).reshape(count, 2)
     doubled, noise = run(x, 2.0, key=key)
     np.testing.assert_array_equal(doubled, 2 * x)
@@ -173,12 +173,12 @@ def test_long_loops_and_unknown_operations_are_compiled():
     def halved(_key, x, _rest):
         return jax.lax.while_loop(lambda s: s[1] > 0, lambda s: (s[0] + 1, s[1] - 1), (0, x))[0]
 
-    run = OverDraws(halved)
+    run = ManyDraws(halved)
     assert run(np.array([3, 20, 0]), 0.0).tolist() == [3, 20, 0]
     assert run(np.array([3, 5000, 0]), 0.0).tolist() == [3, 5000, 0]
-    run = OverDraws(lambda _key, x: jnp.sort(x))
+    run = ManyDraws(lambda _key, x: jnp.sort(x))
     assert run(np.array([[3, 1, 2]])).tolist() == [[1, 2, 3]]
-    drawn = OverDraws(lambda key, _row: jax.random.normal(key))
+    drawn = ManyDraws(lambda key, _row: jax.random.normal(key))
     other = jax.random.key(0, impl="rbg")
     assert len(np.unique(np.asarray(drawn((), key=other, count=8)))) == 8
 
@@ -193,7 +193,7 @@ def test_draws_inside_of_what_is_recorded(case):
 
 def test_data_that_are_being_recorded():
     def scaled(data):
-        return OverDraws(lambda _key, x: x * data)(np.arange(3.0))
+        return ManyDraws(lambda _key, x: x * data)(np.arange(3.0))
 
     np.testing.assert_allclose(jax.jit(scaled)(2.0), [0.0, 2.0, 4.0])
     np.testing.assert_allclose(jax.grad(lambda data: scaled(data).sum())(2.0), 3.0)

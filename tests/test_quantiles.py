@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from asvi.density.numpy_backend import InNumpy
+from asvi.density.numpy_backend import NumpyFunction
 from asvi.distributions.prior_quantiles import noise_of, quantile_at
 
 KNOWN = {
@@ -35,7 +35,7 @@ def test_numpy_and_the_compiler_agree_up_to_second_derivatives(kind, function):
     with jax.enable_x64(True):
         x = Z / 4 if function is quantile_at else np.linspace(0.02, 0.98, 33)
         slope = jax.vmap(jax.value_and_grad(lambda x: function(kind, x)))
-        found, moved = InNumpy(slope, x, moving=1).along((x,), (np.ones(33),))
+        found, moved = NumpyFunction(slope, x, moving=1).along((x,), (np.ones(33),))
         values, tangents = jax.jvp(jax.jit(slope), (x,), (np.ones(33),))
     for here, there in zip((*found, *moved), (*values, *tangents), strict=True):
         np.testing.assert_allclose(here, there, 1e-9, 1e-12)
@@ -44,5 +44,5 @@ def test_numpy_and_the_compiler_agree_up_to_second_derivatives(kind, function):
 def test_single_precision_and_plain_numbers_stay():
     assert quantile_at("half_normal", 0.5).dtype == jnp.float32
     assert quantile_at("exponential", jnp.ones(2, jnp.float32)).dtype == jnp.float32
-    in_numpy = InNumpy(lambda z: quantile_at("uniform", z), np.ones(2, np.float32))
+    in_numpy = NumpyFunction(lambda z: quantile_at("uniform", z), np.ones(2, np.float32))
     assert in_numpy(np.zeros(2, np.float32)).tolist() == [0.5, 0.5]

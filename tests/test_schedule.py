@@ -13,9 +13,9 @@ import pytest
 from asvi.families import ConvexUpdate, Coupled, MeanField
 from asvi.fitting.problem import Problem
 from asvi.fitting.training import gaussian_start, schedule
-from asvi.fitting.training.parallel_optimizer import ADAM, new_lanes
+from asvi.fitting.training.parallel_optimizer import ADAM, new_state
 from asvi.fitting.training.run import first_state
-from asvi.fitting.training.settings import Plan, State
+from asvi.fitting.training.settings import TrainingSettings, TrainingState
 
 
 def model(y):
@@ -26,10 +26,10 @@ def model(y):
 @pytest.mark.parametrize("better", ["plain", "path"])
 def test_after_the_race_the_gradient_of_smaller_variance_stays(better):
     """A chunk of path gradients, in one lane, beside the plain ones of the duel."""
-    rng, size, plan = np.random.default_rng(0), 1000, Plan(lanes=8)
+    rng, size, plan = np.random.default_rng(0), 1000, TrainingSettings(lanes=8)
     plain = 4.0 if better == "path" else 0.1  # variance of a number, of all draws together
-    lanes = new_lanes(jnp.zeros((1, size)))
-    state = State(lanes, kinds=["prior"], score_shares=[0.0], phase="try gradients")
+    lanes = new_state(jnp.zeros((1, size)))
+    state = TrainingState(lanes, kinds=["prior"], score_shares=[0.0], phase="try gradients")
     # In the duel four lanes pool gradients of an eighth of the draws: their spread is too small
     # by 3/4. A few draws are far out.
     spreads = np.full((250, 8), size * plain * 8 * 3 / 4)
@@ -62,7 +62,7 @@ def test_where_gradients_are_noise_later_cycles_have_more_draws(noisy, monkeypat
         return advance(*args, draws=draws, **settings)
 
     monkeypatch.setattr(schedule, "advance", watched)
-    plan = Plan(lanes=2, chunk=2, first_cycle=1, max_steps=26)
+    plan = TrainingSettings(lanes=2, chunk=2, first_cycle=1, max_steps=26)
     problem = Problem(model, ConvexUpdate(), (1.0,), {})
     state = schedule.begin(problem, jax.random.key(0), plan)
     while not schedule.finished(state, plan):
@@ -78,7 +78,7 @@ def test_where_gradients_are_noise_later_cycles_have_more_draws(noisy, monkeypat
 def test_large_models_near_the_posterior_compile_one_program(monkeypatch):
     monkeypatch.setattr(schedule, "LARGE", 0)
     monkeypatch.setattr(schedule, "is_enough", lambda *_: False)
-    plan = Plan(lanes=4, chunk=10, first_cycle=1, max_steps=120)
+    plan = TrainingSettings(lanes=4, chunk=10, first_cycle=1, max_steps=120)
     problem = Problem(model, Coupled(), (1.0,), {})
     problem.bound._programs.clear()
     state = schedule.begin(problem, jax.random.key(0), plan)
@@ -95,7 +95,7 @@ def test_large_models_near_the_posterior_compile_one_program(monkeypatch):
 def test_far_from_the_posterior_large_models_race_as_others_do(monkeypatch):
     monkeypatch.setattr(schedule, "LARGE", 0)
     monkeypatch.setattr(gaussian_start, "NEAR", -1.0)
-    plan = Plan(lanes=4, chunk=10, explore_chunks=1, duel_chunks=1, max_steps=40)
+    plan = TrainingSettings(lanes=4, chunk=10, explore_chunks=1, duel_chunks=1, max_steps=40)
     problem = Problem(model, Coupled(), (1.0,), {})
     state = schedule.begin(problem, jax.random.key(0), plan)
     assert state.phase == "explore"
@@ -109,7 +109,7 @@ def test_far_from_the_posterior_large_models_race_as_others_do(monkeypatch):
 @pytest.mark.parametrize("noise", [0.1, 3.0])
 def test_a_single_lane_tells_the_noise_of_its_gradients(noise):
     rng, size = np.random.default_rng(0), 1000
-    lanes = new_lanes(jnp.zeros((1, size)))
+    lanes = new_state(jnp.zeros((1, size)))
     squares, inner = [], lanes.inner
     for _ in range(100):
         gradient = 1.0 + np.sqrt(noise) * rng.normal(size=(1, size))
@@ -118,13 +118,13 @@ def test_a_single_lane_tells_the_noise_of_its_gradients(noise):
     variance, square = schedule._parts(lanes._replace(inner=inner), np.array(squares))
     assert abs(variance / square / noise - 1) < 0.2
     other = optax.sgd(0.1)
-    without = new_lanes(jnp.zeros((1, size)), optimizer=other)
+    without = new_state(jnp.zeros((1, size)), optimizer=other)
     assert np.isnan(schedule._parts(without, np.array(squares))).all()
 
 
 def test_a_race_without_a_gaussian_knows_plain_gradients_only():
     """And after it path gradients are compared with them."""
-    plan = Plan(lanes=4, chunk=10, explore_chunks=1, duel_chunks=1, max_steps=60)
+    plan = TrainingSettings(lanes=4, chunk=10, explore_chunks=1, duel_chunks=1, max_steps=60)
     problem = Problem(model, MeanField(), (1.0,), {})
     problem.bound._programs.clear()
     state = schedule.begin(problem, jax.random.key(0), plan)
@@ -149,7 +149,7 @@ def test_where_many_steps_are_lost_draws_are_shared_among_lanes(monkeypatch):
 
     monkeypatch.setattr(schedule, "gaussian_start", lambda *_: None)
     monkeypatch.setattr(schedule, "is_enough", lambda *_: False)
-    plan = Plan(chunk=20, explore_chunks=1, duel_chunks=1, max_steps=160)
+    plan = TrainingSettings(chunk=20, explore_chunks=1, duel_chunks=1, max_steps=160)
     problem = Problem(holed, ConvexUpdate(), (1.0,), {})
     state = schedule.begin(problem, jax.random.key(0), plan)
     seen = []
@@ -166,7 +166,7 @@ def test_where_many_steps_are_lost_draws_are_shared_among_lanes(monkeypatch):
 
 def test_after_a_cycle_that_lost_the_next_one_is_slower(monkeypatch):
     problem = Problem(model, Coupled(), (1.0,), {})
-    plan = Plan(lanes=2)
+    plan = TrainingSettings(lanes=2)
     state = first_state(problem, jax.random.key(0), plan)
     schedule._descend(plan, state, 0, 0.03)
     start = state.best

@@ -8,49 +8,51 @@ import numpyro.distributions as dist
 import pytest
 
 import asvi
-from asvi.distributions.spline import WEIGHTS, bend, unbend
-from asvi.distributions.warped_noise import MovedNoise
+from asvi.distributions.spline import N_SPLINE_WEIGHTS, spline_forward, spline_inverse
+from asvi.distributions.warped_noise import WarpedNoise
 
 Z = jnp.linspace(-6, 6, 1001)
 
 
 @pytest.fixture
 def weights() -> jax.Array:
-    return 0.7 * jax.random.normal(jax.random.key(0), (WEIGHTS,))
+    return 0.7 * jax.random.normal(jax.random.key(0), (N_SPLINE_WEIGHTS,))
 
 
 def everywhere(weights: jax.Array) -> jax.Array:
-    return jnp.broadcast_to(weights, (len(Z), WEIGHTS))
+    return jnp.broadcast_to(weights, (len(Z), N_SPLINE_WEIGHTS))
 
 
 def test_a_new_spline_changes_nothing():
-    v, log_slope = bend(Z, everywhere(jnp.zeros(WEIGHTS)))
+    v, log_slope = spline_forward(Z, everywhere(jnp.zeros(N_SPLINE_WEIGHTS)))
     np.testing.assert_allclose(v, Z, atol=1e-5)
     np.testing.assert_allclose(log_slope, 0.0, atol=1e-5)
 
 
 def test_it_rises_and_is_undone(weights):
-    v, _ = bend(Z, everywhere(weights))
+    v, _ = spline_forward(Z, everywhere(weights))
     assert (np.diff(v) > 0).all()
     assert np.abs(np.asarray(v - Z)).max() > 0.3
-    np.testing.assert_allclose(unbend(v, everywhere(weights)), Z, atol=1e-3)
+    np.testing.assert_allclose(spline_inverse(v, everywhere(weights)), Z, atol=1e-3)
 
 
 def test_its_slope_is_its_derivative(weights):
-    slopes = jax.vmap(jax.grad(lambda z: bend(z, weights)[0]))(Z)
-    np.testing.assert_allclose(bend(Z, everywhere(weights))[1], jnp.log(slopes), atol=1e-4)
+    slopes = jax.vmap(jax.grad(lambda z: spline_forward(z, weights)[0]))(Z)
+    np.testing.assert_allclose(
+        spline_forward(Z, everywhere(weights))[1], jnp.log(slopes), atol=1e-4
+    )
 
 
 def test_gradients_are_finite_on_the_knots_and_beyond(weights):
     for z in (-50.0, -4.0, 0.0, 1.0, 4.0, 50.0):
-        for function in (lambda z, w: sum(bend(z, w)), unbend):
+        for function in (lambda z, w: sum(spline_forward(z, w)), spline_inverse):
             by_z, by_weights = jax.grad(function, (0, 1))(jnp.asarray(z), weights)
             assert np.isfinite(by_z)
             assert np.isfinite(by_weights).all()
 
 
 def test_a_bent_density_is_one_in_all_and_that_of_its_draws(weights):
-    moved = MovedNoise(
+    moved = WarpedNoise(
         dist.LogNormal(0.3, 0.8),
         jnp.array(0.2),
         jnp.array(0.1),

@@ -17,12 +17,12 @@ from numpyro.contrib.control_flow import cond, scan
 from numpyro.infer import SVI, Predictive, Trace_ELBO
 
 import asvi
-from asvi.density.arrowhead import Arrow
-from asvi.density.curvature import curvature, precision
-from asvi.density.evaluators import Compiled, Computed
+from asvi.density.arrowhead import Arrowhead
+from asvi.density.curvature import block_density, precision
+from asvi.density.evaluators import CompiledEvaluator, NumpyEvaluator
 from asvi.errors import FamilyError, SiteError
 from asvi.families import Coupled, StructuredNormal
-from asvi.fitting.gaussian.search import find_structured
+from asvi.fitting.gaussian.search import find_nearest_gaussian
 from asvi.fitting.outcome import Outcome
 from asvi.fitting.problem import Problem
 from asvi.objective.elbo import log_density, trace_of
@@ -97,7 +97,7 @@ def test_its_density_is_that_of_its_draws(name, key, seed):
     model, y = MODELS[name]
     guide = asvi.autoguide(model, family=StructuredNormal())
     params = moved(guide, y, np.random.default_rng(seed))
-    assert bool(guide.cells.groups) == (name == "many")
+    assert bool(guide.structure.groups) == (name == "many")
     drawn = trace_of(guide, key, params, {}, (y,), {})
     values = {site.name: drawn[site.name]["value"] for site in guide.program.latent}
     total = sum(log_density(s) for s in drawn.values() if s["type"] == "sample")
@@ -163,7 +163,7 @@ def test_the_first_look_is_kept_where_the_run_ends_lower(monkeypatch, message):
         details = SimpleNamespace(rounding=0.0)
         return Outcome(-1e3, 0.1, np.zeros(2), {}, False, message, 500, 0, 1.0, details, problem)
 
-    monkeypatch.setattr("asvi.fitting.rungs.trained.run", low)
+    monkeypatch.setattr("asvi.fitting.rungs.trained.train", low)
     monkeypatch.setattr("asvi.fitting.rungs.trained.correct_guide", lambda *_: None)
     monkeypatch.setattr("asvi.fitting.rungs.trained._rechecked", lambda outcome: outcome)
     result = asvi.fit(groups, Y, progress=False, steps=500, effort="thorough")
@@ -186,7 +186,7 @@ def test_many_groups_in_cells():
     y = large.data(300)
     evidence, exact = large.truth(y)
     result = asvi.fit(large.model, y, family=StructuredNormal(), progress=False)
-    assert result.problem.guide.cells.groups
+    assert result.problem.guide.structure.groups
     assert -0.05 < evidence - result.elbo < 0.3
     draws = result.posterior.sample(jax.random.key(0), (4000,))
     for site, (mean, sd) in exact.items():
@@ -208,7 +208,7 @@ def test_crossed_groups_are_taken_as_one():
 
     y = rng.normal(size=300).astype(np.float32)
     result = asvi.fit(model, y, family=StructuredNormal(), progress=False)
-    assert not result.problem.guide.cells.groups
+    assert not result.problem.guide.structure.groups
     same = np.equal.outer(i, i) * 1.0 + np.equal.outer(j, j) + np.eye(300)
     exact = -0.5 * (y @ np.linalg.solve(same, y) + np.linalg.slogdet(2 * np.pi * same)[1])
     assert abs(result.elbo - exact) < 0.01
@@ -216,11 +216,13 @@ def test_crossed_groups_are_taken_as_one():
 
 def test_variances_of_an_arrow(seed):
     rng = np.random.default_rng(seed)
-    cells = asvi.density.block_structure.Cells(np.array([0, 3]), (np.array([[1, 2], [4, 5]]),))
-    full = Arrow.of_entries(cells, lambda i, j: 1.0 * (i == j)).dense()
+    cells = asvi.density.block_structure.BlockStructure(
+        np.array([0, 3]), (np.array([[1, 2], [4, 5]]),)
+    )
+    full = Arrowhead.of_entries(cells, lambda i, j: 1.0 * (i == j)).dense()
     root = rng.normal(size=(6, 6))
     values = 8 * full + root + root.T
-    arrow = Arrow.of_entries(cells, lambda i, j: values[i, j])
+    arrow = Arrowhead.of_entries(cells, lambda i, j: values[i, j])
     among = np.array([True, True, True, False, True, True])
     wanted = np.zeros(6)
     wanted[among] = np.diag(np.linalg.inv(arrow.dense()[np.ix_(among, among)]))
@@ -312,15 +314,23 @@ def test_numpy_and_the_compiler_see_the_same(name, monkeypatch):
     with jax.enable_x64(True):
         for small in (1e9, 0):
             monkeypatch.setattr("asvi.density.curvature.SMALL", small)
-            look = curvature(space, {}, True)
-            look = replace(look, centring=centring, anchor=anchor)
-            at = look(points)
-            seen.append((look.look, at.value, at.slope, at.hessian.dense(), look.told(points)))
-            np.testing.assert_allclose(look.values(points), at.value, rtol=1e-10)
-            assert look.is_fine()
+            density = block_density(space, {}, True)
+            density = replace(density, centring=centring, anchor=anchor)
+            at = density(points)
+            seen.append(
+                (
+                    density.evaluator,
+                    at.value,
+                    at.slope,
+                    at.hessian.dense(),
+                    density.prior_moments(points),
+                )
+            )
+            np.testing.assert_allclose(density.values(points), at.value, rtol=1e-10)
+            assert density.is_fine()
     # Loops over steps are left to the compiler.
-    assert isinstance(seen[0][0], Compiled if name == "walk" else Computed)
-    assert isinstance(seen[1][0], Compiled)
+    assert isinstance(seen[0][0], CompiledEvaluator if name == "walk" else NumpyEvaluator)
+    assert isinstance(seen[1][0], CompiledEvaluator)
     for ours, theirs in zip(seen[0][1:4], seen[1][1:4], strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-8, atol=1e-8)
     np.testing.assert_allclose(seen[0][4], seen[1][4], rtol=1e-10)
@@ -352,11 +362,11 @@ def test_where_newtons_path_ends_at_the_posterior_nothing_is_compiled():
         numpyro.sample("y", dist.Normal(x @ slopes, 1.0), obs=y)
 
     problem = Problem(regression, StructuredNormal(), (x, y), {})
-    found = find_structured(problem, None, 0.01)
-    assert isinstance(found.look.look, Compiled)
-    assert not found.look.look.run._made
+    found = find_nearest_gaussian(problem, None, 0.01)
+    assert isinstance(found.density.evaluator, CompiledEvaluator)
+    assert not found.density.evaluator.run._made
     assert found.nearness < 0.01
     exact = np.linalg.solve(x.T @ x + np.eye(9) / 100, x.T @ y)
     with precision(True):
-        slopes = found.look.sites(found.mean[None])["slopes"][0]
+        slopes = found.density.sites(found.mean[None])["slopes"][0]
     np.testing.assert_allclose(slopes, exact, atol=2e-4)

@@ -12,7 +12,7 @@ import asvi
 from asvi.errors import FamilyError
 from asvi.families import ConvexUpdate, StructuredNormal
 from asvi.fitting.problem import Problem
-from asvi.fitting.training.step_sizes import named_units
+from asvi.fitting.training.step_sizes import named_step_sizes
 
 Y = np.linspace(-5.0, 9.0, 20).astype(np.float32)
 
@@ -43,5 +43,5 @@ def test_units_of_members_that_a_draw_does_not_see():
             x = numpyro.sample("x", dist.Normal(0.0, jnp.array([[1.0], [2.0], [3.0]])))
             numpyro.sample("y", dist.Normal(x, 1.0), obs=jnp.asarray(y)[rows])
 
-    units = named_units(Problem(model, ConvexUpdate(), (Y,), {}))["auto/x/loc/data_term"]
+    units = named_step_sizes(Problem(model, ConvexUpdate(), (Y,), {}))["auto/x/loc/data_term"]
     np.testing.assert_allclose(units, np.broadcast_to([[1.0], [2.0], [3.0]], (3, 20)), rtol=1e-6)

@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 
 import asvi
 from asvi.distributions.registry import decompose
-from asvi.distributions.student_t import TailedNormal, TailTransform
+from asvi.distributions.student_t import StudentTTransform, TransformedStudentT
 from asvi.distributions.substitutions import half_of
 
 Y = np.random.default_rng(1).normal(1.5, 0.7, size=12)
@@ -24,8 +24,8 @@ Y = np.random.default_rng(1).normal(1.5, 0.7, size=12)
 def test_it_is_the_t_distribution_nearly(df, most):
     with jax.enable_x64(True):
         z = jnp.linspace(-8.0, 8.0, 20_001)
-        x = TailTransform(df)(z)
-        change = TailedNormal(df).log_prob(x) - dist.StudentT(df).log_prob(x)
+        x = StudentTTransform(df)(z)
+        change = TransformedStudentT(df).log_prob(x) - dist.StudentT(df).log_prob(x)
         divergence = float(jnp.trapezoid(jnp.exp(-(z**2) / 2) * change, z)) / np.sqrt(2 * np.pi)
     assert -1e-9 < divergence < most
 
@@ -35,14 +35,14 @@ def test_numbers_and_slopes_are_finite_everywhere():
     for df in (0.3, 1.0, 50.0):
 
         def x_and_density(z, df):
-            x = TailTransform(df)(z)
-            return x + TailedNormal(df).log_prob(x)
+            x = StudentTTransform(df)(z)
+            return x + TransformedStudentT(df).log_prob(x)
 
         assert jnp.isfinite(jax.vmap(x_and_density, (0, None))(z, df)).all()
         for i in (0, 1):
             slopes = jax.vmap(jax.grad(x_and_density, i), (0, None))(z, df)
             assert jnp.isfinite(slopes).all(), (df, i)
-    assert jnp.isfinite(TailedNormal(1.0).log_prob(jnp.array([1e-30, 1e25, 1e38]))).all()
+    assert jnp.isfinite(TransformedStudentT(1.0).log_prob(jnp.array([1e-30, 1e25, 1e38]))).all()
 
 
 @pytest.mark.parametrize(

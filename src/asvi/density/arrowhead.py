@@ -18,15 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from asvi.density.block_structure import Cells
+from asvi.density.block_structure import BlockStructure
 
-__all__ = ["Arrow", "Eigen", "summed"]
+__all__ = ["Arrowhead", "ArrowheadEigen", "summed"]
 
 Blocks = tuple[np.ndarray, ...]
 
 
 @dataclass(frozen=True)
-class Arrow:
+class Arrowhead:
     """A square matrix over the numbers of ``cells``; each tuple has an array for each group.
 
     >>> cells = Cells(np.array([0]), (np.array([[1], [2]]),))
@@ -39,18 +39,18 @@ class Arrow:
     array([1., 1., 1.])
     """
 
-    cells: Cells
+    structure: BlockStructure
     core: np.ndarray  # (core, core)
     down: Blocks = ()  # (cells, b, core): rows of cells, columns of the core
     right: Blocks = ()  # (cells, core, b)
     blocks: Blocks = ()  # (cells, b, b)
 
     @classmethod
-    def of_entries(cls, cells: Cells, entry: Callable[..., np.ndarray]) -> Arrow:
+    def of_entries(cls, structure: BlockStructure, entry: Callable[..., np.ndarray]) -> Arrowhead:
         """The matrix whose entry at rows i and columns j is ``entry(i, j)``."""
-        core, groups = cells.core, cells.groups
+        core, groups = structure.core, structure.groups
         return cls(
-            cells,
+            structure,
             entry(core[:, None], core),
             tuple(entry(g[:, :, None], core) for g in groups),
             tuple(entry(core[:, None], g[:, None, :]) for g in groups),
@@ -58,39 +58,39 @@ class Arrow:
         )
 
     @classmethod
-    def identity(cls, cells: Cells) -> Arrow:
-        return cls.of_entries(cells, lambda i, j: np.where(i == j, 1.0, 0.0))
+    def identity(cls, structure: BlockStructure) -> Arrowhead:
+        return cls.of_entries(structure, lambda i, j: np.where(i == j, 1.0, 0.0))
 
     # ------------------------------------------------------------------------- entry by entry
 
-    def _each(self, make: Callable[..., np.ndarray], *others: Arrow) -> Arrow:
+    def _each(self, make: Callable[..., np.ndarray], *others: Arrowhead) -> Arrowhead:
         rest = [(o.core, o.down, o.right, o.blocks) for o in others]
         core, *parts = zip((self.core, self.down, self.right, self.blocks), *rest, strict=True)
         made = [tuple(make(*xs) for xs in zip(*part, strict=True)) for part in parts]
-        return Arrow(self.cells, make(*core), *made)
+        return Arrowhead(self.structure, make(*core), *made)
 
-    def __add__(self, other: Arrow) -> Arrow:
+    def __add__(self, other: Arrowhead) -> Arrowhead:
         return self._each(np.add, other)
 
-    def __sub__(self, other: Arrow) -> Arrow:
+    def __sub__(self, other: Arrowhead) -> Arrowhead:
         return self._each(np.subtract, other)
 
-    def __neg__(self) -> Arrow:
+    def __neg__(self) -> Arrowhead:
         return self._each(np.negative)
 
-    def __rmul__(self, factor: float) -> Arrow:
+    def __rmul__(self, factor: float) -> Arrowhead:
         return self._each(lambda x: factor * x)
 
-    def scaled(self, rows: np.ndarray, columns: np.ndarray) -> Arrow:
+    def scaled(self, rows: np.ndarray, columns: np.ndarray) -> Arrowhead:
         """Each row and column times a number of its own."""
         return self._each(
-            np.multiply, Arrow.of_entries(self.cells, lambda i, j: rows[i] * columns[j])
+            np.multiply, Arrowhead.of_entries(self.structure, lambda i, j: rows[i] * columns[j])
         )
 
     def diagonal(self) -> np.ndarray:
-        found = np.empty(self.cells.size, self.core.dtype)
-        found[self.cells.core] = np.diag(self.core)
-        for group, block in zip(self.cells.groups, self.blocks, strict=True):
+        found = np.empty(self.structure.size, self.core.dtype)
+        found[self.structure.core] = np.diag(self.core)
+        for group, block in zip(self.structure.groups, self.blocks, strict=True):
             found[group] = np.diagonal(block, axis1=1, axis2=2)
         return found
 
@@ -102,9 +102,11 @@ class Arrow:
         return found
 
     @classmethod
-    def of_pairs(cls, cells: Cells, rows: np.ndarray, columns: np.ndarray) -> Arrow:
+    def of_pairs(
+        cls, structure: BlockStructure, rows: np.ndarray, columns: np.ndarray
+    ) -> Arrowhead:
         """True at these pairs, (pairs,) each, and at the diagonal; pairs between cells are lost."""
-        found = cls.of_entries(cells, lambda i, j: i == j)
+        found = cls.of_entries(structure, lambda i, j: i == j)
         for array, _, index in found._where(rows, columns):
             array[index] = True
         return found
@@ -113,10 +115,10 @@ class Arrow:
         self, rows: np.ndarray, columns: np.ndarray
     ) -> Iterator[tuple[np.ndarray, Any, Any]]:
         """Arrays, which of the pairs they hold, and where."""
-        i, j = self.cells.in_core[rows], self.cells.in_core[columns]
+        i, j = self.structure.in_core[rows], self.structure.in_core[columns]
         m = (i >= 0) & (j >= 0)
         yield self.core, m, (i[m], j[m])
-        for k, (cell, place) in enumerate(self.cells.in_groups):
+        for k, (cell, place) in enumerate(self.structure.in_groups):
             to, of, row, column = cell[rows], cell[columns], place[rows], place[columns]
             m = (to >= 0) & (j >= 0)
             yield self.down[k], m, (to[m], row[m], j[m])
@@ -126,19 +128,19 @@ class Arrow:
             yield self.blocks[k], m, (to[m], row[m], column[m])
 
     def dense(self) -> np.ndarray:
-        index = np.arange(self.cells.size)
+        index = np.arange(self.structure.size)
         return self.entries(*np.meshgrid(index, index, indexing="ij"))
 
     # ------------------------------------------------------------------------------ as a whole
 
     def __matmul__(self, x: np.ndarray) -> np.ndarray:
         """Product with x (numbers, columns)."""
-        found, core = np.empty(x.shape), x[self.cells.core]
+        found, core = np.empty(x.shape), x[self.structure.core]
         total = self.core @ core
-        for k, group in enumerate(self.cells.groups):
+        for k, group in enumerate(self.structure.groups):
             total = total + np.einsum("cgb,cbn->gn", self.right[k], x[group], optimize=True)
             found[group] = self.down[k] @ core + self.blocks[k] @ x[group]
-        found[self.cells.core] = total
+        found[self.structure.core] = total
         return found
 
     def schur(self) -> np.ndarray:
@@ -150,12 +152,12 @@ class Arrow:
 
     def solve(self, x: np.ndarray, among: np.ndarray | None = None) -> np.ndarray:
         """y with M y = x, both (numbers,); or within the rows and columns ``among``, else 0."""
-        among = np.ones(self.cells.size, bool) if among is None else among
-        found, inner = np.zeros(x.shape), among[self.cells.core]
+        among = np.ones(self.structure.size, bool) if among is None else among
+        found, inner = np.zeros(x.shape), among[self.structure.core]
         some = np.ix_(inner, inner)
-        left, rest = x[self.cells.core][inner], self.core[some]
+        left, rest = x[self.structure.core][inner], self.core[some]
         parts = []
-        for k, group in enumerate(self.cells.groups):
+        for k, group in enumerate(self.structure.groups):
             kept = among[group]
             block = np.where(kept[:, :, None] & kept[:, None, :], self.blocks[k], 0.0)
             block = block + (~kept)[:, :, None] * np.eye(group.shape[1])
@@ -167,7 +169,7 @@ class Arrow:
             rest = rest - summed(right, solved[..., :-1])
             left = left - np.einsum("cgb,cb->g", right, solved[..., -1])
         core = np.linalg.solve(rest, left)
-        found[self.cells.core[inner]] = core
+        found[self.structure.core[inner]] = core
         for group, solved in parts:
             found[group] = solved[..., -1] - solved[..., :-1] @ core
         return found
@@ -194,33 +196,33 @@ class Arrow:
 
         All numbers of cells are among them.
         """
-        inner = among[self.cells.core]
-        rest, ways, found = self.core[np.ix_(inner, inner)], [], np.zeros(self.cells.size)
+        inner = among[self.structure.core]
+        rest, ways, found = self.core[np.ix_(inner, inner)], [], np.zeros(self.structure.size)
         for k, block in enumerate(self.blocks):
             ways.append(np.linalg.solve(block, self.down[k][:, :, inner]))
             rest = rest - summed(self.right[k][:, inner], ways[k])
         inverse = np.linalg.inv(rest)
-        found[self.cells.core[inner]] = np.diag(inverse)
-        for k, group in enumerate(self.cells.groups):
+        found[self.structure.core[inner]] = np.diag(inverse)
+        for k, group in enumerate(self.structure.groups):
             own = np.diagonal(np.linalg.inv(self.blocks[k]), axis1=1, axis2=2)
             found[group] = own + np.sum((ways[k] @ inverse) * ways[k], -1)
         return found
 
-    def symmetric(self) -> Arrow:
+    def symmetric(self) -> Arrowhead:
         return 0.5 * (self + self.transposed())
 
-    def transposed(self) -> Arrow:
+    def transposed(self) -> Arrowhead:
         down, right, blocks = (
             tuple(np.swapaxes(x, 1, 2) for x in part)
             for part in (self.right, self.down, self.blocks)
         )
-        return Arrow(self.cells, self.core.T, down, right, blocks)
+        return Arrowhead(self.structure, self.core.T, down, right, blocks)
 
-    def by_size(self, damping: float = 0.0) -> Eigen:
+    def by_size(self, damping: float = 0.0) -> ArrowheadEigen:
         """A positive matrix like this one: eigenvalues by their size, with ``damping`` added."""
         return self.bent(lambda curve: _no_smaller(curve) + damping)
 
-    def bent(self, positive: Callable[[np.ndarray], np.ndarray]) -> Eigen:
+    def bent(self, positive: Callable[[np.ndarray], np.ndarray]) -> ArrowheadEigen:
         """The matrix whose eigenvalues are ``positive`` of this one's.
 
         Those of the cells, and of the Schur complement that is left.
@@ -234,28 +236,28 @@ class Arrow:
             rotated = np.swapaxes(along, 1, 2) @ self.down[k]
             core = core - summed(np.swapaxes(rotated, 1, 2), rotated / size[..., None])
         curve, along = np.linalg.eigh(core)
-        return Eigen(self, along, positive(curve), tuple(axes), tuple(sizes))
+        return ArrowheadEigen(self, along, positive(curve), tuple(axes), tuple(sizes))
 
 
 @dataclass(frozen=True)
-class Eigen:
+class ArrowheadEigen:
     """A positive matrix by the eigenvectors of its cells and of its Schur complement."""
 
-    like: Arrow
+    like: Arrowhead
     core_axes: np.ndarray
     core_sizes: np.ndarray
     axes: Blocks
     sizes: Blocks
 
     def solve(self, x: np.ndarray) -> np.ndarray:
-        found, cells = np.empty(x.shape), self.like.cells
-        left, ways = x[cells.core], []
-        for k, group in enumerate(cells.groups):
+        found, structure = np.empty(x.shape), self.like.structure
+        left, ways = x[structure.core], []
+        for k, group in enumerate(structure.groups):
             ways.append(self._in_cells(k, x[group][..., None])[..., 0])
             left = left - np.einsum("cbg,cb->g", self.like.down[k], ways[k])
         core = self.core_axes @ ((self.core_axes.T @ left) / self.core_sizes)
-        found[cells.core] = core
-        for k, group in enumerate(cells.groups):
+        found[structure.core] = core
+        for k, group in enumerate(structure.groups):
             moved = self._in_cells(k, (self.like.down[k] @ core)[..., None])[..., 0]
             found[group] = ways[k] - moved
         return found
@@ -266,7 +268,7 @@ class Eigen:
     def log_det(self) -> float:
         return float(sum(np.sum(np.log(s)) for s in (self.core_sizes, *self.sizes)))
 
-    def arrow(self) -> Arrow:
+    def arrow(self) -> Arrowhead:
         """The matrix itself."""
         core = (self.core_axes * self.core_sizes) @ self.core_axes.T
         blocks = []
@@ -274,7 +276,7 @@ class Eigen:
             blocks.append((axes * sizes[:, None, :]) @ np.swapaxes(axes, 1, 2))
             down = self.like.down[k]
             core = core + summed(np.swapaxes(down, 1, 2), self._in_cells(k, down))
-        return Arrow(self.like.cells, core, self.like.down, self.like.right, tuple(blocks))
+        return Arrowhead(self.like.structure, core, self.like.down, self.like.right, tuple(blocks))
 
 
 def _no_smaller(curve: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ import numpy as np
 
 from asvi.program.program import Site
 
-__all__ = ["LARGEST_DENSE", "Cells", "cells_of", "fine_cells_of", "has_long_chain"]
+__all__ = ["LARGEST_DENSE", "BlockStructure", "find_blocks", "find_small_blocks", "has_long_chain"]
 
 LARGEST_DENSE = 250  # numbers of a model, or a core: a Hessian has their square
 LARGEST_CHAIN = 150  # numbers of a scan: of longer ones no window holds enough for a Gaussian
@@ -28,7 +28,7 @@ LARGEST_CROSS = 4_000_000  # entries between core and cells
 
 
 @dataclass(frozen=True)
-class Cells:
+class BlockStructure:
     """Indices of latent numbers in the order of the program: each is in the core or in a cell."""
 
     core: np.ndarray  # (core,)
@@ -38,7 +38,7 @@ class Cells:
     def size(self) -> int:
         return len(self.core) + sum(group.size for group in self.groups)
 
-    def is_like(self, other: Cells) -> bool:
+    def is_like(self, other: BlockStructure) -> bool:
         """Whether the same numbers stand in the core, and in the same cells."""
         ours, theirs = (self.core, *self.groups), (other.core, *other.groups)
         return len(ours) == len(theirs) and all(map(np.array_equal, ours, theirs))
@@ -61,12 +61,12 @@ class Cells:
         return found
 
 
-def cells_of(
+def find_blocks(
     sites: Sequence[Site],
     shapes: Mapping[str, tuple[int, ...]],
     dense: int | None = None,
     chain: int | None = None,
-) -> Cells | None:
+) -> BlockStructure | None:
     """Core and cells of these sites, whose noise has these shapes by address, scans included.
 
     Models of up to ``dense`` numbers (250) are all core, and a scan may have ``chain`` (150). None
@@ -82,7 +82,7 @@ def cells_of(
     ...         b = numpyro.sample("b", dist.Normal(mu, 1))
     ...         numpyro.sample("y", dist.Normal(a + b, 1), obs=y)
     >>> sites = Program.of(model, jnp.zeros(1000)).latent
-    >>> cells = cells_of(sites, {site.address: site.shape for site in sites})
+    >>> cells = find_blocks(sites, {site.address: site.shape for site in sites})
     >>> len(cells.core), [group.shape for group in cells.groups]
     (1, [(1000, 2)])
     """
@@ -94,7 +94,7 @@ def cells_of(
     if any(_is_out_of_place(site) for site in sites) or has_long_chain(sites, shapes, chain):
         return None
     if begin <= (LARGEST_DENSE if dense is None else dense):
-        return Cells(np.arange(begin))
+        return BlockStructure(np.arange(begin))
     if begin > LARGEST:
         return None
     apart = [site for site in sites if not site.block and numbers[site.address].ndim]
@@ -112,18 +112,18 @@ def cells_of(
     core = np.setdiff1d(np.arange(begin), local)
     if len(core) > LARGEST_DENSE or len(core) * len(local) > LARGEST_CROSS:
         return None
-    return Cells(core, tuple(groups))
+    return BlockStructure(core, tuple(groups))
 
 
-def fine_cells_of(
+def find_small_blocks(
     sites: Sequence[Site], shapes: Mapping[str, tuple[int, ...]], apart: bool = True
-) -> Cells | None:
+) -> BlockStructure | None:
     """The same, where nobody needs to listen by windows: cells in smaller models, longer chains.
 
     Without ``apart``, or where the core would be no smaller, small models are all core.
     """
-    whole = cells_of(sites, shapes, LARGEST_DENSE, LARGEST_DENSE)
-    found = cells_of(sites, shapes, SMALL_CORE, LARGEST_DENSE) if apart else None
+    whole = find_blocks(sites, shapes, LARGEST_DENSE, LARGEST_DENSE)
+    found = find_blocks(sites, shapes, SMALL_CORE, LARGEST_DENSE) if apart else None
     if whole is not None and (found is None or 2 * len(found.core) > whole.size):
         return whole
     return found

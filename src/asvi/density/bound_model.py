@@ -14,14 +14,14 @@ from typing import Any
 
 import jax
 
-from asvi.density.many_draws import OverDraws
+from asvi.density.many_draws import ManyDraws
 from asvi.program.arguments import Arguments, check_arrays
 from asvi.program.changes import Changes
 from asvi.program.compiling import Compiled
 from asvi.program.improper import Improper, find_improper
 from asvi.program.program import Program
 from asvi.program.run_trace import log_density, trace_of
-from asvi.program.statements.masks import completed
+from asvi.program.statements.masks import complete_model
 from asvi.program.traced import Traced
 
 __all__ = ["BoundModel"]
@@ -63,7 +63,7 @@ class BoundModel:
     def complete(self) -> None:
         """Let the model's density be that of a distribution at these arguments."""
         self.improper = find_improper(self.given, self.program, *self.arguments)
-        self.model = completed(self.given, self.improper)
+        self.model = complete_model(self.given, self.improper)
 
     def at(self, args: tuple, kwargs: dict[str, Any], complete: bool = True) -> BoundModel:
         """The same model, called with other arguments."""
@@ -98,10 +98,10 @@ class BoundModel:
             name, lambda: Compiled(make(), before=self._unchanged, double=self._double)
         )
 
-    def over_draws(self, name: str, one: Callable) -> OverDraws:
+    def map_in_batches(self, name: str, one: Callable) -> ManyDraws:
         """``one(key, draw, *rest)``, a function of this model, to be had at many draws."""
         return self.kept(
-            ("over draws", name), lambda: OverDraws(one, self._unchanged, self._double)
+            ("over draws", name), lambda: ManyDraws(one, self._unchanged, self._double)
         )
 
     def compile_ahead(self, name: Any, make: Callable[[], Callable], *inputs: Any) -> None:

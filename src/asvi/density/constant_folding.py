@@ -15,15 +15,15 @@ from jax.interpreters import partial_eval
 
 from asvi.density.numpy_backend import Tape
 from asvi.program.compiling import Compiled
-from asvi.program.traced import evaluate, remade, without_unused
+from asvi.program.traced import evaluate, remake, without_unused
 
-__all__ = ["folded"]
+__all__ = ["fold_constants"]
 
 #: Operations that make large arrays of small ones: they stay in the program.
 _SPREADS = {"broadcast_in_dim", "iota"}
 
 
-def folded(jaxpr: Any, consts: list[Any]) -> tuple[Any, list[Any]]:
+def fold_constants(jaxpr: Any, consts: list[Any]) -> tuple[Any, list[Any]]:
     """The program that is left, and its constants; these are a program's first inputs.
 
     >>> import jax.numpy as jnp
@@ -50,9 +50,9 @@ def folded(jaxpr: Any, consts: list[Any]) -> tuple[Any, list[Any]]:
     wanted = list(dict.fromkeys(asked))
     if not first:
         return without_unused(jaxpr, consts)
-    beforehand = remade(jaxpr, invars=constants, outvars=wanted, eqns=first)
+    beforehand = remake(jaxpr, invars=constants, outvars=wanted, eqns=first)
     values = _computed(beforehand, consts)
-    left = remade(jaxpr, invars=[*wanted, *inputs], eqns=rest)
+    left = remake(jaxpr, invars=[*wanted, *inputs], eqns=rest)
     return without_unused(left, values)
 
 

@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-from asvi.program.traced import CALLS, alone, rule_of
+from asvi.program.traced import CALLS, equation_alone, rule_of
 
-__all__ = ["wide", "widened"]
+__all__ = ["in_double", "wide_type"]
 
 NARROW, WIDE = np.dtype(np.float32), np.dtype(np.float64)
 
@@ -27,7 +27,7 @@ _OUTSIDE = {"pure_callback", "io_callback", "debug_callback"}
 _REMAT = {"checkpoint", "remat", "remat2"}
 
 
-def widened(jaxpr: Any) -> Any:
+def in_double(jaxpr: Any) -> Any:
     """A program without constants of its own, in double precision.
 
     Raises :class:`NotImplementedError` where a program has types of its own, or looks at digits.
@@ -43,7 +43,7 @@ def widened(jaxpr: Any) -> Any:
     return closed.jaxpr
 
 
-def wide(x: Any) -> Any:
+def wide_type(x: Any) -> Any:
     """A constant of such a program."""
     if jnp.issubdtype(x.dtype, jax.dtypes.extended):
         return x
@@ -106,7 +106,7 @@ def _param(x: Any) -> Any:
 def _closed(inner: Any) -> Any:
     """A program inside of another, all of whose inputs may be wider."""
     shapes = [_shape(v) for v in inner.jaxpr.invars]
-    given = [wide(c) for c in inner.consts]
+    given = [wide_type(c) for c in inner.consts]
     found = jax.make_jaxpr(lambda *xs: _run(inner.jaxpr, given, xs))(*shapes)
     # What a loop hands on must be of one type, known for sure.
     return found
@@ -115,7 +115,7 @@ def _closed(inner: Any) -> Any:
 def _call(eqn: Any, xs: list[Any]) -> list[Any]:
     inner = eqn.params[CALLS.get(eqn.primitive.name, "jaxpr")]
     if isinstance(inner, ClosedJaxpr):
-        return _run(inner.jaxpr, [wide(c) for c in inner.consts], xs)
+        return _run(inner.jaxpr, [wide_type(c) for c in inner.consts], xs)
     return _run(inner, (), xs)
 
 
@@ -125,7 +125,7 @@ def _with_own_slopes(eqn: Any, xs: list[Any]) -> list[Any]:
 
     @jax.custom_jvp
     def function(*xs: Any) -> list[Any]:
-        return _run(inner.jaxpr, [wide(c) for c in inner.consts], xs)
+        return _run(inner.jaxpr, [wide_type(c) for c in inner.consts], xs)
 
     @function.defjvp
     def slopes(xs: Any, ds: Any) -> Any:
@@ -136,13 +136,13 @@ def _with_own_slopes(eqn: Any, xs: list[Any]) -> list[Any]:
                 whole = list(xs)
                 for k, x in zip(moves, some, strict=True):
                     whole[k] = x
-                return alone(eqn)(*whole)
+                return equation_alone(eqn)(*whole)
 
             return jax.jvp(of_moving, [xs[k] for k in moves], ds)
 
         with jax.enable_x64(False):
             closed = jax.make_jaxpr(moved)(narrow, [narrow[k] for k in moves])
-        given = [wide(c) for c in closed.consts]
+        given = [wide_type(c) for c in closed.consts]
         found = _run(closed.jaxpr, given, [*xs, *(ds[k] for k in moves)])
         count = len(found) // 2
         return found[:count], _tangents(found[:count], found[count:])
@@ -169,7 +169,7 @@ def _with_own_pullback(eqn: Any, xs: list[Any]) -> list[Any]:
 
     @jax.custom_vjp
     def function(*xs: Any) -> list[Any]:
-        return _run(inner.jaxpr, [wide(c) for c in inner.consts], xs)
+        return _run(inner.jaxpr, [wide_type(c) for c in inner.consts], xs)
 
     def forth(*xs: Any) -> Any:
         return function(*xs), xs
@@ -180,13 +180,13 @@ def _with_own_pullback(eqn: Any, xs: list[Any]) -> list[Any]:
                 whole = list(xs)
                 for k, x in zip(moves, some, strict=True):
                     whole[k] = x
-                return alone(eqn)(*whole)
+                return equation_alone(eqn)(*whole)
 
             return jax.vjp(of_moving, *[xs[k] for k in moves])[1](ds)
 
         with jax.enable_x64(False):
             closed = jax.make_jaxpr(pulled)(narrow, outs)
-        found = iter(_run(closed.jaxpr, [wide(c) for c in closed.consts], [*xs, *ds]))
+        found = iter(_run(closed.jaxpr, [wide_type(c) for c in closed.consts], [*xs, *ds]))
         return tuple(next(found) if k in moves else None for k in range(len(narrow)))
 
     function.defvjp(forth, back)

@@ -14,29 +14,29 @@ from __future__ import annotations
 
 import numpy as np
 
-from asvi.density.arrowhead import Arrow, summed
+from asvi.density.arrowhead import Arrowhead, summed
 
-__all__ = ["factor"]
+__all__ = ["factor_on_edges"]
 
 DEAREST = 1e9  # operations for columns of cells that the core listens to
 
 
-def factor(precision: Arrow, hears: Arrow) -> Arrow:
+def factor_on_edges(precision: Arrowhead, edge_mask: Arrowhead) -> Arrowhead:
     """A of the closest Gaussian that the edges allow to one of this precision.
 
     ``hears`` says who listens to whom: the number of the row to that of the column.
     """
-    if not precision.cells.groups:
-        return Arrow(precision.cells, _full(precision.core, hears.core))
-    core, down = _of_the_core(precision, hears)
-    found = [_of_cells(precision, hears, k) for k in range(len(precision.blocks))]
+    if not precision.structure.groups:
+        return Arrowhead(precision.structure, _full(precision.core, edge_mask.core))
+    core, down = _of_the_core(precision, edge_mask)
+    found = [_of_cells(precision, edge_mask, k) for k in range(len(precision.blocks))]
     right, blocks = zip(*found, strict=True)
-    return Arrow(precision.cells, core, down, right, blocks)
+    return Arrowhead(precision.structure, core, down, right, blocks)
 
 
-def _full(precision: np.ndarray, hears: np.ndarray) -> np.ndarray:
+def _full(precision: np.ndarray, edge_mask: np.ndarray) -> np.ndarray:
     """The same of a full matrix."""
-    listening = [np.flatnonzero(column) for column in hears.T]
+    listening = [np.flatnonzero(column) for column in edge_mask.T]
     order = np.argsort([-len(rows) for rows in listening], kind="stable")
     if all(len(listening[j]) == len(order) - k for k, j in enumerate(order)):
         # Everybody hears everybody before him: the inverse of a Cholesky factor from the end.
@@ -59,7 +59,9 @@ def _column(block: np.ndarray, unit: np.ndarray) -> np.ndarray:
     return column / np.sqrt(max(column[unit][0], 1e-300))
 
 
-def _of_the_core(precision: Arrow, hears: Arrow) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
+def _of_the_core(
+    precision: Arrowhead, edge_mask: Arrowhead
+) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
     """Columns of the core: rows of the core, and of cells.
 
     Cells that listen are eliminated. Columns that the same cells listen to have that in common.
@@ -68,29 +70,29 @@ def _of_the_core(precision: Arrow, hears: Arrow) -> tuple[np.ndarray, tuple[np.n
     down = tuple(np.zeros_like(x) for x in precision.down)
     alike: dict[bytes, list[int]] = {}
     for j in range(len(core)):
-        key = b"".join(np.packbits(x[:, :, j]).tobytes() for x in hears.down)
+        key = b"".join(np.packbits(x[:, :, j]).tobytes() for x in edge_mask.down)
         alike.setdefault(key, []).append(j)
     for columns in alike.values():
         left, ways = precision.core, []
         for k, block in enumerate(precision.blocks):
-            kept = hears.down[k][:, :, columns[0]]
+            kept = edge_mask.down[k][:, :, columns[0]]
             own = np.where(kept[:, :, None] & kept[:, None, :], block, 0.0)
             own = own + (~kept)[:, :, None] * np.eye(block.shape[1])
             across = kept[:, :, None] * precision.down[k]
             ways.append(np.linalg.solve(own, across))
             left = left - summed(np.swapaxes(across, 1, 2), ways[k])
         for j in columns:
-            rows = np.flatnonzero(hears.core[:, j])
+            rows = np.flatnonzero(edge_mask.core[:, j])
             core[rows, j] = _column(left[np.ix_(rows, rows)], rows == j)
             for k, way in enumerate(ways):
                 down[k][:, :, j] = -way @ core[:, j]
     return core, down
 
 
-def _of_cells(precision: Arrow, hears: Arrow, k: int) -> tuple[np.ndarray, np.ndarray]:
+def _of_cells(precision: Arrowhead, edge_mask: Arrowhead, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Columns of a group's cells: rows of the core, if any listens, and of the same cell."""
     block, size = precision.blocks[k], precision.blocks[k].shape[1]
-    some = np.flatnonzero(hears.right[k].any((0, 2)))
+    some = np.flatnonzero(edge_mask.right[k].any((0, 2)))
     if len(block) * (size + len(some)) ** 3 > DEAREST:
         some = some[:0]  # these edges go unused
     beside = np.broadcast_to(precision.core[np.ix_(some, some)], (len(block), *2 * (len(some),)))
@@ -100,7 +102,7 @@ def _of_cells(precision: Arrow, hears: Arrow, k: int) -> tuple[np.ndarray, np.nd
     right = np.zeros_like(precision.right[k])
     blocks = np.zeros_like(block)
     for j in range(size):
-        kept = np.concatenate([hears.blocks[k][:, :, j], hears.right[k][:, some, j]], 1)
+        kept = np.concatenate([edge_mask.blocks[k][:, :, j], edge_mask.right[k][:, some, j]], 1)
         part = np.where(kept[:, :, None] & kept[:, None, :], whole, 0.0)
         part = part + (~kept)[:, :, None] * np.eye(kept.shape[1])
         unit = np.zeros((kept.shape[1], 1))

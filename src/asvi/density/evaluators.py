@@ -16,12 +16,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from asvi.density.numpy_backend import InNumpy
-from asvi.density.traced_density import TOLD, Recorded, RecordedProgram
+from asvi.density.numpy_backend import NumpyFunction
+from asvi.density.traced_density import PRIOR_MOMENTS, DensityProgram, TracedDensity
 from asvi.program import compiling
 from asvi.program.checks.failures import differentiating
 
-__all__ = ["Compiled", "Computed", "Uncurved"]
+__all__ = ["CompiledEvaluator", "NumpyEvaluator", "SlopeEvaluator"]
 
 Found = list[np.ndarray]
 
@@ -33,12 +33,12 @@ ROOM = 3_500_000  # numbers of a call that NumPy has made, many times, before th
 
 
 @dataclass
-class _Look:
+class _Evaluator:
     """What is looked at: ``most`` points in one call, in the precision of ``data``."""
 
-    recorded: Recorded
-    ways: np.ndarray  # (ways, numbers)
-    most: int
+    recorded: TracedDensity
+    directions: np.ndarray  # (ways, numbers)
+    batch_size: int
     data: tuple[list[Any], dict[str, Any]]  # constants and parameters
     _spent: dict[str, float] = field(
         default_factory=lambda: {"slopes": 0.0, "curvature": 0.0}, init=False, repr=False
@@ -46,22 +46,22 @@ class _Look:
     _given: dict[int, Any] = field(default_factory=dict, init=False, repr=False)
 
     def kept(self, name: str, make: Callable[[], Any]) -> Any:
-        return self.recorded.program.kept((name, self.most, len(self.ways)), make)
+        return self.recorded.program.kept((name, self.batch_size, len(self.directions)), make)
 
     def parts(self, points: np.ndarray) -> list[np.ndarray]:
         """As many points as are looked at in one call, and so on."""
-        return [points[k : k + self.most] for k in range(0, len(points), self.most)]
+        return [points[k : k + self.batch_size] for k in range(0, len(points), self.batch_size)]
 
     def sites(self, points: np.ndarray, *centring: np.ndarray) -> dict[str, np.ndarray]:
         """Values of sites at points (points, numbers), (points, ...) each; see `VOLUME`."""
         program = self.recorded.program
         # As many as make a call worth its while.
-        most = int(np.clip(CALL // max(1.0, self.recorded.work), TOGETHER, ALL))
-        run = self._together("values of sites", program.values, most, once=True)
+        batch_size = int(np.clip(CALL // max(1.0, self.recorded.work), TOGETHER, ALL))
+        run = self._together("values of sites", program.values, batch_size, once=True)
         found = []
-        for k in range(0, len(points), most):
-            some = points[k : k + most]
-            rows = np.resize(some, (most, points.shape[1]))  # one program serves any number
+        for k in range(0, len(points), batch_size):
+            some = points[k : k + batch_size]
+            rows = np.resize(some, (batch_size, points.shape[1]))  # one program serves any number
             values = self._with_data(run, centring)(rows)
             found.append({n: np.asarray(x)[: len(some)] for n, x in values.items()})
         return {n: np.concatenate([values[n] for values in found]) for n in found[0]}
@@ -104,27 +104,27 @@ class _Look:
             return run
         return program.kept((name, count), lambda: compiling.Compiled(_at_points(one), once=once))
 
-    def _in_numpy(self, name: str, one: Callable, count: int) -> InNumpy | None:
+    def _in_numpy(self, name: str, one: Callable, count: int) -> NumpyFunction | None:
         """``one`` at ``count`` points by NumPy; None where only the compiler knows how."""
 
-        def make() -> InNumpy | None:
+        def make() -> NumpyFunction | None:
             blank, points = np.zeros(self.recorded.size), np.zeros((count, self.recorded.size))
             with suppress(NotImplementedError):  # an operation that only the compiler knows
-                return InNumpy(_at_points(one), points, blank, blank, *self.data, varying=1)
+                return NumpyFunction(_at_points(one), points, blank, blank, *self.data, varying=1)
             return None
 
         return self.recorded.program.kept((name, count, "by NumPy"), make)
 
     def padded(self, points: np.ndarray) -> np.ndarray:
-        if len(points) == self.most:
+        if len(points) == self.batch_size:
             return points
-        found = np.zeros((self.most, self.recorded.size))
+        found = np.zeros((self.batch_size, self.recorded.size))
         found[: len(points)] = points
         return found
 
 
 @dataclass
-class Uncurved(_Look):
+class SlopeEvaluator(_Evaluator):
     """Looks at values and slopes alone."""
 
     @cached_property
@@ -138,29 +138,33 @@ class Uncurved(_Look):
 
 
 @dataclass
-class Computed(_Look):
+class NumpyEvaluator(_Evaluator):
     """Looks by NumPy: columns are forward derivatives of slopes, one way each."""
 
     def __post_init__(self) -> None:
-        shape = len(self.ways), self.most, self.recorded.size
+        shape = len(self.directions), self.batch_size, self.recorded.size
         blank = np.zeros(self.recorded.size)
         inputs = np.zeros(shape), blank, blank, *self.data
-        program = partial(InNumpy, _slopes(self.recorded.program), *inputs, moving=1, varying=1)
-        self.run: InNumpy = self.kept("slopes", program)
+        program = partial(
+            NumpyFunction, _slopes(self.recorded.program), *inputs, moving=1, varying=1
+        )
+        self.run: NumpyFunction = self.kept("slopes", program)
 
-    def curved(self, points: np.ndarray, *centring: np.ndarray) -> Found:
+    def derivatives(self, points: np.ndarray, *centring: np.ndarray) -> Found:
         """Values (points,), mean slope (numbers,) and mean columns (ways, numbers)."""
         values, slope, columns = [], 0.0, 0.0
         run = self._with_data(self.run, centring)
         for some in self.parts(points):
-            (value, slopes), (_, moved) = run.along((self._rows(some),), (self.ways[:, None],))
+            (value, slopes), (_, moved) = run.along(
+                (self._rows(some),), (self.directions[:, None],)
+            )
             values.append(value[0, : len(some)])
             slope = slope + np.sum(slopes[0, : len(some)], 0)
             columns = columns + np.sum(moved[:, : len(some)], 1)
         return [np.concatenate(values), slope / len(points), columns / len(points)]
 
     def slopes(self, points: np.ndarray, *centring: np.ndarray) -> Found:
-        if len(points) > self.most:
+        if len(points) > self.batch_size:
             return super().slopes(points, *centring)
         value, slope = self._with_data(self.run, centring)(self._rows(points))
         return [value[0, : len(points)], slope[0, : len(points)]]
@@ -172,10 +176,10 @@ class Computed(_Look):
             [run(self._rows(some))[0][0, : len(some)] for some in self.parts(points)]
         )
 
-    def told(self, points: np.ndarray, *centring: np.ndarray) -> Found:
+    def prior_moments(self, points: np.ndarray, *centring: np.ndarray) -> Found:
         """Location, scale and width of each number's prior (points, numbers)."""
         found = [self.recorded.run(x, *centring, *self.data)[1] for x in points]
-        return [np.stack([one[name] for one in found]) for name in TOLD]
+        return [np.stack([one[name] for one in found]) for name in PRIOR_MOMENTS]
 
     def _rows(self, points: np.ndarray) -> np.ndarray:
         # One point is as good as many of the same, and one way as good as all.
@@ -183,7 +187,7 @@ class Computed(_Look):
 
 
 @dataclass
-class Compiled(_Look):
+class CompiledEvaluator(_Evaluator):
     """Looks by a compiled program, which is compiled beside what else goes on.
 
     Single points, as on a path of Newton's, are looked at by NumPy where that takes no longer than
@@ -194,49 +198,52 @@ class Compiled(_Look):
     at_once: int = field(kw_only=True)  # columns that are had at a time
 
     def __post_init__(self) -> None:
-        points, blank = np.zeros((self.most, self.recorded.size)), np.zeros(self.recorded.size)
+        points, blank = (
+            np.zeros((self.batch_size, self.recorded.size)),
+            np.zeros(self.recorded.size),
+        )
         make = partial(_one_by_one, self.recorded.program, self.at_once)
         self.run = self.kept("curvature", lambda: compiling.Compiled(make()))
         self.at_one = self.kept("curvature at one", self._at_one)
         if self.at_one is None:
-            self.run.begin(points, 1, self.ways, blank, blank, *self.data, urgent=True)
-        told = _told(self.recorded.program)
-        self.run_told = self.kept("told", lambda: self._plain(told, points, blank, blank))
+            self.run.begin(points, 1, self.directions, blank, blank, *self.data, urgent=True)
+        prior_moments = _told(self.recorded.program)
+        self.run_told = self.kept("told", lambda: self._plain(prior_moments, points, blank, blank))
 
-    def _at_one(self) -> InNumpy | None:
+    def _at_one(self) -> NumpyFunction | None:
         """Density, slope and columns at one point by NumPy; None where the compiler is better."""
         program = self.recorded.program
-        dear = len(self.ways) * self.recorded.work > CALL or self.recorded.dtype != np.float64
+        dear = len(self.directions) * self.recorded.work > CALL or self.recorded.dtype != np.float64
         if dear or not program.is_plain or program.has_own_slopes:
             return None
         blank = np.zeros(self.recorded.size)
-        inputs = np.zeros((len(self.ways), 1, len(blank))), blank, blank, *self.data
+        inputs = np.zeros((len(self.directions), 1, len(blank))), blank, blank, *self.data
         with suppress(NotImplementedError):  # an operation that only the compiler knows
-            return InNumpy(_slopes(program), *inputs, moving=1, varying=1)
+            return NumpyFunction(_slopes(program), *inputs, moving=1, varying=1)
         return None
 
     def _affords(self, count: int) -> bool:
         """Whether so many points are looked at, too, before the compiler is asked."""
-        self._spent["curvature"] += count * (CALL + len(self.ways) * self.recorded.work)
+        self._spent["curvature"] += count * (CALL + len(self.directions) * self.recorded.work)
         return self._spent["curvature"] < TRIED
 
     def _plain(self, function: Callable, *inputs: Any) -> Callable:
         try:
-            return InNumpy(function, *inputs, *self.data, varying=1)
+            return NumpyFunction(function, *inputs, *self.data, varying=1)
         except NotImplementedError:  # an operation that only the compiler knows
             return compiling.Compiled(function)
 
-    def curved(self, points: np.ndarray, *centring: np.ndarray) -> Found:
+    def derivatives(self, points: np.ndarray, *centring: np.ndarray) -> Found:
         """Values (points,), mean slope (numbers,) and mean columns (ways, numbers)."""
         count = len(points)
         if self.at_one is not None and (count == 1 or self._affords(count)):
-            run, ways = self._with_data(self.at_one, centring), (self.ways[:, None],)
-            looks = [run.along((x[None, None],), ways) for x in points]
+            run, directions = self._with_data(self.at_one, centring), (self.directions[:, None],)
+            looks = [run.along((x[None, None],), directions) for x in points]
             values = np.array([value[0, 0] for (value, _), _ in looks])
             slopes = [slope[0, 0] for (_, slope), _ in looks]
             columns = [moved[:, 0] for _, (_, moved) in looks]
             return [values, np.mean(slopes, 0), np.mean(columns, 0)]
-        found = self.run(self.padded(points), count, self.ways, *centring, *self.data)
+        found = self.run(self.padded(points), count, self.directions, *centring, *self.data)
         value, slope, columns = (np.asarray(x, float) for x in found)
         return [value[:count], slope, columns]
 
@@ -244,7 +251,7 @@ class Compiled(_Look):
         """Values (points,)."""
         return self._told(points, centring)[0]
 
-    def told(self, points: np.ndarray, *centring: np.ndarray) -> Found:
+    def prior_moments(self, points: np.ndarray, *centring: np.ndarray) -> Found:
         """Location, scale and width of each number's prior (points, numbers)."""
         return self._told(points, centring)[1:]
 
@@ -260,7 +267,7 @@ class Compiled(_Look):
 # ----------------------------------------------------------- programs of points, ..., data
 
 
-def _told(recorded: RecordedProgram) -> Callable:
+def _told(recorded: DensityProgram) -> Callable:
     """Log density, location, scale and width at each of the points (points, numbers)."""
     return _at_points(recorded.all_told)
 
@@ -270,7 +277,7 @@ def _at_points(one: Callable) -> Callable:
     return lambda points, *rest: jax.vmap(lambda x: one(x, *rest))(points)
 
 
-def _in_parts(recorded: RecordedProgram) -> Callable:
+def _in_parts(recorded: DensityProgram) -> Callable:
     """Values and slopes at the first ``count`` of ``ALL`` points, a part at a time.
 
     One program serves any number of points. On a CPU parts of a few dozen are done in less time
@@ -292,7 +299,7 @@ def _in_parts(recorded: RecordedProgram) -> Callable:
     return look
 
 
-def _slopes(recorded: RecordedProgram) -> Callable:
+def _slopes(recorded: DensityProgram) -> Callable:
     """Density and slope at points (ways, points, numbers)."""
 
     def look(points, *rest):
@@ -306,27 +313,27 @@ def _slopes(recorded: RecordedProgram) -> Callable:
     return look
 
 
-def _one_by_one(recorded: RecordedProgram, at_once: int) -> Callable:
+def _one_by_one(recorded: DensityProgram, at_once: int) -> Callable:
     """Values, mean slope and mean columns.
 
     One program serves any number of points, in a loop whose length is an input, ``count``.
     """
 
-    def look(points, count, ways, *rest):
+    def look(points, count, directions, *rest):
         def slope_of(vector):
             with differentiating():
                 value, slope = jax.value_and_grad(lambda x: recorded.density(x, *rest))(vector)
             return slope, (value, slope)
 
         def curve_at(vector):
-            if at_once < len(ways):
+            if at_once < len(directions):
                 _, curve, seen = jax.linearize(slope_of, vector, has_aux=True)
-                return jax.lax.map(curve, ways, batch_size=at_once), seen
+                return jax.lax.map(curve, directions, batch_size=at_once), seen
             # Less to trace and to compile.
             return jax.vmap(
                 lambda way: jax.jvp(slope_of, (vector,), (way,), has_aux=True)[1:],
                 out_axes=(0, None),
-            )(ways)
+            )(directions)
 
         def one(i, found):
             try:
@@ -338,7 +345,7 @@ def _one_by_one(recorded: RecordedProgram, at_once: int) -> Callable:
             values, slopes, hessians = found
             return values.at[i].set(value), slopes + slope / count, hessians + columns / count
 
-        begin = points[:, 0] * 0, points[0] * 0, jnp.zeros(ways.shape, points.dtype)
+        begin = points[:, 0] * 0, points[0] * 0, jnp.zeros(directions.shape, points.dtype)
         return jax.lax.fori_loop(0, count, one, begin)
 
     return look

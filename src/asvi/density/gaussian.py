@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from asvi.density.arrowhead import Arrow
+from asvi.density.arrowhead import Arrowhead
 
 __all__ = ["Gaussian"]
 
@@ -17,7 +17,7 @@ class Gaussian:
     """Mean and precision over the noise, and each number's prior at the mean."""
 
     mean: np.ndarray
-    precision: Arrow
+    precision: Arrowhead
     elbo: float
     loc: Any = None  # (numbers,)
     scale: Any = None

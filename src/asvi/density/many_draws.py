@@ -19,22 +19,22 @@ from asvi.density.cost import work_of
 from asvi.density.numpy_backend import Tape
 from asvi.density.split_keys import kind_of, restored, split_data
 from asvi.program.compiling import Compiled, precision
-from asvi.program.traced import Traced, evaluate, remade
+from asvi.program.traced import Traced, evaluate, remake
 
-__all__ = ["OverDraws"]
+__all__ = ["ManyDraws"]
 
 TOGETHER = 256  # draws, at most, that are run in one call
 STEP = 2000.0  # numbers that NumPy makes in the time that it takes to begin with an operation
 MOST = 5e8  # numbers that NumPy makes before a compiler would be done
 
 
-class OverDraws:
+class ManyDraws:
     """``one(key, draw, *rest)`` at each of many draws, trees of arrays with the draws' axis first.
 
     :param before: called before the function is recorded.
     :param double: whether in double precision; without it, as the user's settings are.
 
-    >>> run = OverDraws(lambda key, x, scale: scale * x)
+    >>> run = ManyDraws(lambda key, x, scale: scale * x)
     >>> run(np.arange(3.0), 2.0).tolist()
     [0.0, 2.0, 4.0]
     """
@@ -98,7 +98,7 @@ class _Together:
         if self.is_inside or self.calls * work_of(self.jaxpr, STEP) > MOST:
             return None
         constants = self.jaxpr.invars[: len(self.consts)]
-        program = remade(self.jaxpr, constvars=constants, invars=self.inputs)
+        program = remake(self.jaxpr, constvars=constants, invars=self.inputs)
         try:
             return Tape(ClosedJaxpr(program, self.consts), draws=True)
         except NotImplementedError:

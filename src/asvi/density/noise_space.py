@@ -18,10 +18,10 @@ from numpyro import handlers
 from numpyro.distributions import Normal
 from numpyro.distributions.distribution import validation_enabled
 
-from asvi.density.block_structure import Cells, cells_of
+from asvi.density.block_structure import BlockStructure, find_blocks
 from asvi.density.bound_model import BoundModel
 from asvi.density.enumeration import Enumerated
-from asvi.density.noncentering import BLANK, FromNumbers, joined, split_numbers
+from asvi.density.noncentering import BLANK, RunFromNoise, join_numbers, split_numbers
 from asvi.distributions.standardize import noise_shape
 from asvi.program.program import Site
 from asvi.program.run_trace import log_density
@@ -38,7 +38,7 @@ class NoiseSpace:
     """By address, those that are made of numbers."""
     shapes: dict[str, tuple[int, ...]]
     """Of each site's numbers, by address."""
-    cells: Cells
+    structure: BlockStructure
     """Core and cells of the numbers."""
     summing: Enumerated | None = None
     """How discrete sites are summed out."""
@@ -55,8 +55,8 @@ class NoiseSpace:
             if shape is None:
                 return None
             shapes[address] = site.steps + shape
-        cells = cells_of(list(sites.values()), shapes)
-        return None if cells is None else cls(bound, sites, shapes, cells)
+        structure = find_blocks(list(sites.values()), shapes)
+        return None if structure is None else cls(bound, sites, shapes, structure)
 
     @property
     def size(self) -> int:
@@ -84,7 +84,7 @@ class NoiseSpace:
         args, kwargs = self.bound.arguments
         centred = [None if x is None else self.split(x) for x in (centring, anchor)]
         summing = self.summing
-        reading = FromNumbers(self.split(vector), *centred, fixed=dict(self.fixed))
+        reading = RunFromNoise(self.split(vector), *centred, fixed=dict(self.fixed))
 
         def parameters(msg):
             return params.get(msg["name"]) if msg["type"] in ("param", "mutable") else None
@@ -106,15 +106,19 @@ class NoiseSpace:
         slope = sum(jnp.sum(extras["slope", address]) for address in self.sites)
         if not self.sites:
             return self._blank(vector, density, trace)
-        told = {name: joined(extras, name, self.sites) for name in ("loc", "scale", "width")}
-        given = {"log_density": density + slope, "log_volume": slope, **told, "met": trace}
+        prior_moments = {
+            name: join_numbers(extras, name, self.sites) for name in ("loc", "scale", "width")
+        }
+        given = {"log_density": density + slope, "log_volume": slope, **prior_moments, "met": trace}
         if summing is not None:  # what hangs on discrete sites is not known before they are drawn
             given["values"] = values
         return given
 
     def _blank(self, vector: jax.Array, density: jax.Array, trace: Any) -> dict[str, Any]:
         """The same of a model whose latent sites are all summed out: its one number is free."""
-        told = {name: jnp.full(1, x) for name, x in (("loc", 0.0), ("scale", 1.0), ("width", 1.0))}
+        prior_moments = {
+            name: jnp.full(1, x) for name, x in (("loc", 0.0), ("scale", 1.0), ("width", 1.0))
+        }
         own = jnp.sum(Normal(0.0, 1.0).log_prob(vector))
-        about = {"log_density": density + own, "log_volume": jnp.zeros(()), **told}
+        about = {"log_density": density + own, "log_volume": jnp.zeros(()), **prior_moments}
         return {**about, "met": trace, "values": {BLANK: vector}}

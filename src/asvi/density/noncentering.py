@@ -22,11 +22,11 @@ import jax
 import jax.numpy as jnp
 from numpyro.distributions import transforms as T
 
-from asvi.distributions.standardize import stand_in, standard, widths
+from asvi.distributions.standardize import noise_widths, rebuilt_prior, standardize
 from asvi.program.addresses import address_of, is_inside
 from asvi.program.control_flow.interpretation import Interpretation
 
-__all__ = ["BLANK", "FromNumbers", "joined", "split_numbers"]
+__all__ = ["BLANK", "RunFromNoise", "join_numbers", "split_numbers"]
 
 BLANK = "_blank"  # address of the one number of a model whose latent sites are made of none
 
@@ -45,12 +45,12 @@ def split_numbers(vector: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[st
     return found
 
 
-def joined(found: Mapping[Any, Any], name: str, shapes: Mapping[str, Any]) -> jax.Array:
+def join_numbers(found: Mapping[Any, Any], name: str, shapes: Mapping[str, Any]) -> jax.Array:
     """What a run noted of every number under this name, (n,)."""
     return jnp.concatenate([jnp.ravel(found[name, address]) for address in shapes])
 
 
-class FromNumbers(Interpretation):
+class RunFromNoise(Interpretation):
     """The model, its latent values made from given numbers; or its numbers, from given values.
 
     ``numbers`` has an array for each latent site, by address; ``centring`` and ``anchor``, c and
@@ -86,7 +86,7 @@ class FromNumbers(Interpretation):
             msg["value"] = given["fixed", address]
         if address not in self.latent or msg["value"] is not None:
             return
-        prior = standard(stand_in(msg["fn"]))
+        prior = standardize(rebuilt_prior(msg["fn"]))
         scale, log_scale = prior.scale, jnp.log(prior.scale)
         if ("centring", address) in given:
             bend = given["centring", address] * (given["anchor", address] - log_scale)
@@ -103,6 +103,6 @@ class FromNumbers(Interpretation):
         if not isinstance(prior.transform, T.IdentityTransform):
             slope = slope + jnp.sum(prior.transform.log_abs_det_jacobian(u, value))
         msg["value"] = value
-        told = {"number": number, "slope": slope, "loc": prior.loc, "scale": prior.scale}
-        for name, x in {**told, "width": widths(prior)}.items():
+        prior_moments = {"number": number, "slope": slope, "loc": prior.loc, "scale": prior.scale}
+        for name, x in {**prior_moments, "width": noise_widths(prior)}.items():
             self.frame.extras[name, address] = x

@@ -17,18 +17,18 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.interpreters import partial_eval
 from numpyro.distributions import Unit
 
-from asvi.density.constant_folding import folded
+from asvi.density.constant_folding import fold_constants
 from asvi.density.cost import work_of
-from asvi.density.double_precision import wide, widened
+from asvi.density.double_precision import in_double, wide_type
 from asvi.density.numpy_backend import Tape
 from asvi.errors import SiteError
 from asvi.program.compiling import Compiled, Store
-from asvi.program.input_check import judge
-from asvi.program.traced import Traced, key_of, remade
+from asvi.program.input_check import raise_if_invalid
+from asvi.program.traced import Traced, key_of, remake
 
-__all__ = ["TOLD", "VOLUME", "Recorded"]
+__all__ = ["PRIOR_MOMENTS", "VOLUME", "TracedDensity"]
 
-TOLD = ("loc", "scale", "width")  # of each number's prior, at the others' values
+PRIOR_MOMENTS = ("loc", "scale", "width")  # of each number's prior, at the others' values
 VOLUME = ""  # no site's name: log volume of the values over that of the numbers
 
 
@@ -42,7 +42,7 @@ class Space(Protocol):
     def run(self) -> Callable[..., dict[str, Any]]: ...
 
 
-class RecordedProgram:
+class DensityProgram:
     """What all data of one recorded model share: the model's operations, and programs of them."""
 
     def __init__(self, closed: Any, tree: Any):
@@ -50,7 +50,7 @@ class RecordedProgram:
         # Derivatives are those of the density: the rest would be traced for nothing.
         wanted = [k == 0 for k in range(outputs)]
         alone, _ = partial_eval.dce_jaxpr(closed.jaxpr, wanted, instantiate=True)
-        self.alone = ClosedJaxpr(remade(alone), [])
+        self.alone = ClosedJaxpr(remake(alone), [])
         self._run, self._density = jaxpr_as_fun(closed), jaxpr_as_fun(self.alone)
         self.made: dict[Any, Any] = {}
 
@@ -61,8 +61,8 @@ class RecordedProgram:
     def all_told(self, *inputs: Any) -> tuple[jax.Array, ...]:
         """Log density, and each number's location, scale and width."""
         found = self._run(*jax.tree.leaves(inputs))
-        density, told, _, _ = jax.tree.unflatten(self.tree, found)
-        return density, *(told[name] for name in TOLD)
+        density, prior_moments, _, _ = jax.tree.unflatten(self.tree, found)
+        return density, *(prior_moments[name] for name in PRIOR_MOMENTS)
 
     def values(self, *inputs: Any) -> dict[str, Any]:
         """Values of latent and deterministic sites, and the log volume of the former."""
@@ -107,7 +107,7 @@ class RecordedProgram:
 _RECORDED = Store(32)
 
 
-class Recorded:
+class TracedDensity:
     """A run of the model, as a function of ``vector, centring, anchor, consts, params``.
 
     The model is recorded once, in the precision in which the user runs it; ``double`` gives the
@@ -121,29 +121,29 @@ class Recorded:
 
         def run(vector, centring, anchor, params):
             seen = space.run(vector, params, centring, anchor)
-            told, met = {name: seen[name] for name in TOLD}, seen["met"]
+            prior_moments, met = {name: seen[name] for name in PRIOR_MOMENTS}, seen["met"]
             values = seen["values"] if "values" in seen else _values(met)
             values = {VOLUME: seen["log_volume"], **values}
-            return seen["log_density"], told, self._met(met), values
+            return seen["log_density"], prior_moments, self._met(met), values
 
         blank = np.zeros(space.size)
         traced = Traced(run, blank, blank, blank, params)
-        jaxpr, consts = folded(traced.jaxpr, traced.consts)
+        jaxpr, consts = fold_constants(traced.jaxpr, traced.consts)
         # Constants are inputs: one program serves all data.
         count, rest = len(consts), len(jaxpr.invars) - len(jax.tree.leaves(params))
         first, inner, last = (
             jaxpr.invars[some] for some in (slice(count), slice(count, rest), slice(rest, None))
         )
-        jaxpr = remade(jaxpr, invars=[*inner, *first, *last])
+        jaxpr = remake(jaxpr, invars=[*inner, *first, *last])
         double = double and not jax.config.read("jax_enable_x64")
-        self.consts = [wide(c) if double else np.asarray(c) for c in consts]
+        self.consts = [wide_type(c) if double else np.asarray(c) for c in consts]
 
-        def program() -> RecordedProgram:
-            made = widened(jaxpr) if double else jaxpr
-            return RecordedProgram(ClosedJaxpr(made, []), traced.tree)
+        def program() -> DensityProgram:
+            made = in_double(jaxpr) if double else jaxpr
+            return DensityProgram(ClosedJaxpr(made, []), traced.tree)
 
         key = key_of(jaxpr, rules=2), double, traced.tree
-        self.program: RecordedProgram = _RECORDED.get(key, program)
+        self.program: DensityProgram = _RECORDED.get(key, program)
         self.dtype = self.program.closed.jaxpr.outvars[0].aval.dtype
 
     def _met(self, trace: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -193,7 +193,7 @@ class Recorded:
             center, drawn = (
                 self.run(at, blank, blank, self.consts, params)[2] for at in (blank, draw)
             )
-            judge(center, drawn, self._about)
+            raise_if_invalid(center, drawn, self._about)
         except (SiteError, NotImplementedError, TypeError, ValueError):
             return False  # the whole check says what it is, if anything
         return True

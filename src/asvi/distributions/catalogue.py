@@ -13,8 +13,8 @@ import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
 from asvi.distributions.registry import (
+    Decomposition,
     Leaf,
-    Parts,
     constructed_from,
     decomposer,
     expand_leaf,
@@ -99,7 +99,7 @@ def _circulant_normal(d, batch_shape, _):
         ),
         "covariance_rfft": Leaf(expand_leaf(d.covariance_rfft, vector, batch_shape), vector),
     }
-    return Parts(leaves, lambda values: dist.CirculantNormal(**values))
+    return Decomposition(leaves, lambda values: dist.CirculantNormal(**values))
 
 
 # -------------------------------------------------------------------------------- counts, classes
@@ -143,7 +143,7 @@ def _probs_and_logits(with_probs, with_logits, squash, stretch, fixed=(), extra=
             }
             leaves[name] = Leaf(expand_leaf(own, domain, batch_shape), domain)
             kept = {key: getattr(d, key) for key in fixed}
-            return Parts(leaves, lambda values: make(**values, **kept))
+            return Decomposition(leaves, lambda values: make(**values, **kept))
 
         return function
 
@@ -179,7 +179,7 @@ def _relaxed_bernoulli(d, batch_shape, _):
         "temperature": Leaf(expand_leaf(d.temperature, _POSITIVE, batch_shape), _POSITIVE),
         "probs": Leaf(expand_leaf(jax.nn.sigmoid(d.logits), probs, batch_shape), probs),
     }
-    return Parts(
+    return Decomposition(
         leaves, lambda v: dist.RelaxedBernoulliLogits(v["temperature"], _logit(v["probs"]))
     )
 
@@ -199,7 +199,7 @@ def _natural_normal(d, batch_shape, _):
         "precision_mean": Leaf(expand_leaf(d.loc, _REAL, batch_shape) * precision, _REAL),
         "precision": Leaf(precision, _POSITIVE),
     }
-    return Parts(
+    return Decomposition(
         leaves,
         lambda v: type(d)(v["precision_mean"] / v["precision"], v["precision"] ** -0.5),
     )
@@ -220,13 +220,15 @@ def _natural_multivariate_normal(d, batch_shape, _):
         loc = jnp.linalg.solve(v["precision"], v["precision_mean"][..., None])[..., 0]
         return dist.MultivariateNormal(loc, precision_matrix=v["precision"])
 
-    return Parts(leaves, rebuild)
+    return Decomposition(leaves, rebuild)
 
 
 @decomposer(dist.Poisson, parameterization="natural")
 def _natural_poisson(d, batch_shape, _):
     leaves = {"log_rate": Leaf(expand_leaf(jnp.log(d.rate), _REAL, batch_shape), _REAL)}
-    return Parts(leaves, lambda v: dist.Poisson(jnp.exp(v["log_rate"]), is_sparse=d.is_sparse))
+    return Decomposition(
+        leaves, lambda v: dist.Poisson(jnp.exp(v["log_rate"]), is_sparse=d.is_sparse)
+    )
 
 
 for _cls in (dist.Gamma, dist.Beta, dist.Dirichlet):  # natural already, up to a constant

@@ -35,9 +35,9 @@ from numpyro.distributions import Distribution, constraints
 from asvi.errors import SiteError
 
 __all__ = [
+    "Decomposition",
     "Leaf",
     "Parameterization",
-    "Parts",
     "constructed_from",
     "decompose",
     "decomposer",
@@ -59,21 +59,21 @@ class Leaf:
 
 
 @dataclass(frozen=True)
-class Parts:
+class Decomposition:
     """A distribution taken apart: ``rebuild({name: value})`` puts it together again."""
 
     leaves: dict[str, Leaf]
     rebuild: Callable[[dict[str, jax.Array]], Any]
 
-    def under(self, prefix: str) -> Parts:
+    def under(self, prefix: str) -> Decomposition:
         """The same parts with ``prefix`` before each leaf's name."""
-        return Parts(
+        return Decomposition(
             {prefix + name: leaf for name, leaf in self.leaves.items()},
             lambda values: self.rebuild(take(values, prefix)),
         )
 
 
-Decomposer = Callable[[Distribution, Shape, Parameterization], Parts]
+Decomposer = Callable[[Distribution, Shape, Parameterization], Decomposition]
 
 _DECOMPOSERS: dict[tuple[type, str], Decomposer] = {}
 _REFUSED: dict[type, tuple[str, str]] = {}
@@ -85,7 +85,7 @@ def decompose(
     *,
     parameterization: Parameterization = "expectation",
     site: str = "?",
-) -> Parts:
+) -> Decomposition:
     """Take ``dist`` apart, its leaves broadcast to ``batch_shape`` (default: its own).
 
     Raises :class:`~asvi.errors.SiteError` for a distribution that has no leaves to learn or is not
@@ -121,7 +121,7 @@ def decompose(
         own = {name: values[name] for name in parts.leaves}  # a wrapper passes all it has
         return _with_batch(parts.rebuild(own), batch_shape)
 
-    return Parts(parts.leaves, rebuild)
+    return Decomposition(parts.leaves, rebuild)
 
 
 def register_parameters(
@@ -186,7 +186,7 @@ def constructed_from(
     A leaf's domain may be a function of the distribution.
     """
 
-    def take_apart(dist: Distribution, batch_shape: Shape, _: Parameterization) -> Parts:
+    def take_apart(dist: Distribution, batch_shape: Shape, _: Parameterization) -> Decomposition:
         found = {}
         for name, domain in leaves.items():
             if not isinstance(domain, constraints.Constraint):
@@ -194,7 +194,7 @@ def constructed_from(
             found[name] = Leaf(expand_leaf(getattr(dist, name), domain, batch_shape), domain)
         kept = {name: getattr(dist, name) for name in fixed}
         make = type(dist) if rebuild is None else rebuild
-        return Parts(found, lambda values: make(**values, **kept))
+        return Decomposition(found, lambda values: make(**values, **kept))
 
     return take_apart
 

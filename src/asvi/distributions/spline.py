@@ -11,14 +11,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["KNOTS", "WEIGHTS", "bend", "unbend", "weights_through"]
+__all__ = ["KNOTS", "N_SPLINE_WEIGHTS", "spline_forward", "spline_inverse", "weights_through"]
 
-REACH = 4.0
-RIGHT = (0.75, 1.5, 2.0, 2.5, 3.0, REACH)  # closer where posteriors of scales end in a cliff
+SPLINE_BOUND = 4.0
+RIGHT = (0.75, 1.5, 2.0, 2.5, 3.0, SPLINE_BOUND)  # closer where posteriors of scales end in a cliff
 KNOTS = np.array([*(-x for x in reversed(RIGHT)), 0.0, *RIGHT])
 WIDTHS = np.diff(KNOTS)
 BINS = len(WIDTHS)
-WEIGHTS = 2 * BINS - 1  # logarithms: heights of the bins over their widths, slopes at inner knots
+N_SPLINE_WEIGHTS = (
+    2 * BINS - 1
+)  # logarithms: heights of the bins over their widths, slopes at inner knots
 LEAST = 1e-3
 _FIXED = (KNOTS[:-1], WIDTHS)
 
@@ -27,9 +29,9 @@ def _knots(weights: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Where the knots go, (..., bins + 1), and the slopes there."""
     widths = jnp.asarray(WIDTHS, weights.dtype)
     share = jax.nn.softmax(weights[..., :BINS] + jnp.log(widths), -1)
-    heights = LEAST * widths + (1 - LEAST) * 2 * REACH * share
-    ends = jnp.cumsum(heights, -1) - REACH
-    first = jnp.full_like(ends[..., :1], -REACH)
+    heights = LEAST * widths + (1 - LEAST) * 2 * SPLINE_BOUND * share
+    ends = jnp.cumsum(heights, -1) - SPLINE_BOUND
+    first = jnp.full_like(ends[..., :1], -SPLINE_BOUND)
     to = jnp.concatenate([first, ends[..., :-1], -first], -1)
     one = jnp.ones_like(first)
     inner = LEAST + (1 - LEAST) * jnp.exp(weights[..., BINS:])
@@ -44,7 +46,7 @@ def weights_through(values: np.ndarray, slopes: np.ndarray) -> np.ndarray:
     >>> [round(float(x), 3) for x in bend(jnp.array(1.5), weights)]      # log 0.9 is -0.105
     [1.35, -0.105]
     """
-    heights = np.diff(np.concatenate([[-REACH], values, [REACH]]))
+    heights = np.diff(np.concatenate([[-SPLINE_BOUND], values, [SPLINE_BOUND]]))
     shares = np.maximum(heights / WIDTHS - LEAST, LEAST**2) / (1 - LEAST)
     inner = np.maximum(slopes - LEAST, LEAST**2) / (1 - LEAST)
     return np.log(np.concatenate([shares, inner]))
@@ -70,20 +72,20 @@ def _at(x: jax.Array, edges: jax.Array, weights: jax.Array) -> tuple[jax.Array, 
     start, width = (jnp.broadcast_to(jnp.asarray(t, to.dtype), to[..., 1:].shape) for t in _FIXED)
     tables = (start, width, to[..., :-1], jnp.diff(to), slopes[..., :-1], slopes[..., 1:])
     found = _of_bin(_bin(x, edges), *tables)
-    inside = (x >= -REACH) & (x < REACH)
+    inside = (x >= -SPLINE_BOUND) & (x < SPLINE_BOUND)
     steady = [jnp.where(inside, table, 1.0) for table in (found[1], *found[3:])]
     return found[0], steady[0], found[2], *steady[1:]
 
 
-def bend(z: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Numbers z (...), under weights (..., WEIGHTS), and the logarithm of the slope there.
+def spline_forward(z: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Numbers z (...), under weights (..., N_SPLINE_WEIGHTS), and the logarithm of the slope there.
 
     >>> import jax.numpy as jnp
-    >>> v, slope = bend(jnp.array([-5.0, 0.3]), jnp.zeros((2, WEIGHTS)))
+    >>> v, slope = bend(jnp.array([-5.0, 0.3]), jnp.zeros((2, N_SPLINE_WEIGHTS)))
     >>> bool(jnp.allclose(v, jnp.array([-5.0, 0.3]), atol=1e-5)), bool(abs(slope).max() < 1e-5)
     (True, True)
     """
-    inside = (z >= -REACH) & (z < REACH)
+    inside = (z >= -SPLINE_BOUND) & (z < SPLINE_BOUND)
     start, width, to, height, left, right = _at(z, jnp.asarray(KNOTS, z.dtype), weights)
     x = jnp.where(inside, (z - start) / width, 0.5)
     mean = height / width
@@ -94,9 +96,9 @@ def bend(z: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
     return jnp.where(inside, v, z), jnp.where(inside, jnp.log(slope), 0.0)
 
 
-def unbend(v: jax.Array, weights: jax.Array) -> jax.Array:
-    """z such that :func:`bend` gives v."""
-    inside = (v >= -REACH) & (v < REACH)
+def spline_inverse(v: jax.Array, weights: jax.Array) -> jax.Array:
+    """z such that :func:`spline_forward` gives v."""
+    inside = (v >= -SPLINE_BOUND) & (v < SPLINE_BOUND)
     start, width, to, height, left, right = _at(v, _knots(weights)[0], weights)
     y = jnp.where(inside, v - to, 0.5)
     mean = height / width

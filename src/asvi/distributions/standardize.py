@@ -35,26 +35,26 @@ from numpyro.distributions import (
 from numpyro.distributions import transforms as T
 
 from asvi.distributions.registry import decompose
-from asvi.distributions.student_t import TailedNormal
+from asvi.distributions.student_t import TransformedStudentT
 from asvi.errors import SiteError
-from asvi.program.prior_center import center
+from asvi.program.prior_center import prior_center
 from asvi.program.program import Site
 
 __all__ = [
-    "Standard",
+    "Standardized",
     "diagonal",
     "is_direct",
     "noise_shape",
-    "stand_in",
-    "standard",
-    "widths",
+    "noise_widths",
+    "rebuilt_prior",
+    "standardize",
 ]
 
 LOCATION_SCALE = (Normal, Laplace, Logistic, Gumbel, SoftLaplace)
 
 
 @dataclass(frozen=True)
-class Standard:
+class Standardized:
     """``core`` draws u, of shape batch + own event; ``loc`` and ``scale`` standardise u."""
 
     core: Any
@@ -77,7 +77,7 @@ def diagonal(matrix: Any) -> jax.Array:
     return matrix[..., order, order]
 
 
-def standard(dist: Distribution) -> Standard:
+def standardize(dist: Distribution) -> Standardized:
     """``dist`` as unconstrained noise, its location and scale, and the map to its support.
 
     >>> import numpyro.distributions as dist
@@ -86,21 +86,21 @@ def standard(dist: Distribution) -> Standard:
     ([1.0, 1.0, 1.0], [2.0, 2.0, 2.0], (3,))
     """
     if isinstance(dist, ExpandedDistribution):
-        inner = standard(dist.base_dist)
+        inner = standardize(dist.base_dist)
         shape = dist.batch_shape + inner.event_shape
         inner = _wrapped(inner, lambda core: core.expand(dist.batch_shape))
         return _with(inner, loc=_to(inner.loc, shape), scale=_to(inner.scale, shape))
     if isinstance(dist, Independent):
-        inner = standard(dist.base_dist)
+        inner = standardize(dist.base_dist)
         return _wrapped(inner, lambda core: core.to_event(dist.reinterpreted_batch_ndims))
     if isinstance(dist, MaskedDistribution):
-        return standard(dist.base_dist)  # the mask is the model's affair
-    if isinstance(dist, TailedNormal):
+        return standardize(dist.base_dist)  # the mask is the model's affair
+    if isinstance(dist, TransformedStudentT):
         core = dist.base_dist
         transform = T.ComposeTransform(dist.transforms)
-        return Standard(core, transform, core.loc, core.scale, unit=core)
+        return Standardized(core, transform, core.loc, core.scale, unit=core)
     if isinstance(dist, TransformedDistribution):
-        inner = standard(dist.base_dist)
+        inner = standardize(dist.base_dist)
         steps = [] if isinstance(inner.transform, T.IdentityTransform) else [inner.transform]
         # The transforms may turn batch axes of the base into event axes.
         extra = len(inner.core.batch_shape) - len(dist.batch_shape)
@@ -120,15 +120,15 @@ def standard(dist: Distribution) -> Standard:
         zero = jnp.zeros(dist.batch_shape + dist.event_shape, jnp.result_type(d.loc))
         affine = _Whitening(d.loc, d.scale_tril)
         core = Normal(zero, jnp.ones_like(zero)).to_event(1)
-        return Standard(core, affine, zero, jnp.ones_like(zero), unit=core)
+        return Standardized(core, affine, zero, jnp.ones_like(zero), unit=core)
     shape = dist.batch_shape + dist.event_shape
     if hasattr(d, "loc") and hasattr(d, "scale") and dist.support is constraints.real:
         loc, scale = _to(d.loc, shape), _to(d.scale, shape)
-        return Standard(dist, T.IdentityTransform(), loc, scale, direct=True, unit=_unit(d))
+        return Standardized(dist, T.IdentityTransform(), loc, scale, direct=True, unit=_unit(d))
     return _through_support(dist)
 
 
-def widths(found: Standard) -> jax.Array:
+def noise_widths(found: Standardized) -> jax.Array:
     """How far one unit of each number's noise moves its value, before maps to a support.
 
     >>> import numpyro.distributions as dist
@@ -144,7 +144,7 @@ def widths(found: Standard) -> jax.Array:
     return found.scale * diagonal(first.scale_tril)
 
 
-def stand_in(prior: Distribution) -> Distribution:
+def rebuilt_prior(prior: Distribution) -> Distribution:
     """The member of the convex-update family that is the prior itself, as the guide builds it.
 
     A distribution that has none, known by its density and support alone, stands for itself.
@@ -165,7 +165,7 @@ def noise_shape(site: Site, drawn: bool = True) -> tuple[int, ...] | None:
     """
 
     def noise(prior: Distribution) -> jax.Array:
-        found = standard(stand_in(prior))
+        found = standardize(rebuilt_prior(prior))
         value = found.transform(found.loc)
         found.transform.log_abs_det_jacobian(found.transform.inv(value), value)  # or it raises
         return found.loc
@@ -184,7 +184,7 @@ def is_direct(site: Site) -> bool:
     found = []
 
     def look(prior: Distribution) -> jax.Array:
-        seen = standard(stand_in(prior))
+        seen = standardize(rebuilt_prior(prior))
         found.append(seen.direct)
         return seen.loc
 
@@ -192,11 +192,11 @@ def is_direct(site: Site) -> bool:
     return found[0]
 
 
-def _through_support(dist: Distribution) -> Standard:
+def _through_support(dist: Distribution) -> Standardized:
     """Any other distribution: by the bijection of its support."""
     transform = biject_to(dist.support)
     core = TransformedDistribution(dist, transform.inv)
-    middle: Any = center(dist)
+    middle: Any = prior_center(dist)
     loc = transform.inv(middle)
     scale = jnp.ones_like(loc)
     if transform.domain.event_dim == 0 and transform.codomain.event_dim == 0:
@@ -208,7 +208,7 @@ def _through_support(dist: Distribution) -> Standard:
             scale = jnp.clip(scale, 1e-3, 3.0)
         except (NotImplementedError, AttributeError):
             pass
-    return Standard(core, transform, loc, scale)
+    return Standardized(core, transform, loc, scale)
 
 
 def _unit(dist: Any) -> Any:
@@ -221,13 +221,13 @@ def _unit(dist: Any) -> Any:
     return type(dist)(**others, loc=zero, scale=one, validate_args=False)
 
 
-def _wrapped(found: Standard, wrap: Callable[[Any], Any]) -> Standard:
+def _wrapped(found: Standardized, wrap: Callable[[Any], Any]) -> Standardized:
     unit = None if found.unit is None else wrap(found.unit)
     return _with(found, core=wrap(found.core), unit=unit)
 
 
-def _with(found: Standard, **changes: Any) -> Standard:
-    return Standard(**{**vars(found), **changes})
+def _with(found: Standardized, **changes: Any) -> Standardized:
+    return Standardized(**{**vars(found), **changes})
 
 
 def _to(value: Any, shape: tuple[int, ...]) -> jax.Array:

@@ -21,18 +21,18 @@ import jax.numpy as jnp
 from numpyro.distributions import Normal, TransformedDistribution, constraints
 from numpyro.distributions.transforms import AffineTransform, Transform
 
-__all__ = ["HalfTailTransform", "TailTransform", "TailedNormal"]
+__all__ = ["HalfStudentTTransform", "StudentTTransform", "TransformedStudentT"]
 
 _MOST = 80.0  # of a z²: beyond 1e17 all draws are as far out
 _FURTHEST = 1e18
 _NEAR = 1e-3  # series in place of 0 / 0
 
 
-class TailTransform(Transform):
+class StudentTTransform(Transform):
     r"""Normal noise to a t distribution of ``df`` degrees of freedom, nearly.
 
     >>> import numpyro.distributions as dist
-    >>> t, z = TailTransform(4.0), jnp.array([-3.0, 0.0, 1.0])
+    >>> t, z = StudentTTransform(4.0), jnp.array([-3.0, 0.0, 1.0])
     >>> [round(float(x), 2) for x in t(z)]                      # quantiles of t: -6.62, 0, 1.14
     [-6.66, 0.0, 1.14]
     >>> bool(jnp.allclose(t.inv(t(z)), z, atol=1e-5))
@@ -71,13 +71,13 @@ class TailTransform(Transform):
         return (self.df,), (("df",), {})
 
     def eq(self, other, static: bool = False):
-        return isinstance(other, TailTransform) and jnp.array_equiv(self.df, other.df)
+        return isinstance(other, StudentTTransform) and jnp.array_equiv(self.df, other.df)
 
 
-class HalfTailTransform(TailTransform):
+class HalfStudentTTransform(StudentTTransform):
     """The same for half-normal noise, and a scale: to the half of a t distribution.
 
-    >>> t, u = HalfTailTransform(4.0, 2.0), jnp.array([0.5, 3.0])
+    >>> t, u = HalfStudentTTransform(4.0, 2.0), jnp.array([0.5, 3.0])
     >>> [round(float(x), 2) for x in t(u)], bool(jnp.allclose(t.inv(t(u)), u, atol=1e-5))
     ([1.08, 13.31], True)
     """
@@ -107,7 +107,7 @@ class HalfTailTransform(TailTransform):
         return (self.df, self.scale), (("df", "scale"), {})
 
     def eq(self, other, static: bool = False):
-        alike = isinstance(other, HalfTailTransform) and super().eq(other, static)
+        alike = isinstance(other, HalfStudentTTransform) and super().eq(other, static)
         return alike and jnp.array_equiv(self.scale, other.scale)
 
 
@@ -128,12 +128,12 @@ def _decay(w: jax.Array) -> jax.Array:
     return jnp.where(w < _NEAR, 1.0 - w / 2 + w**2 / 3, jnp.log1p(safe) / safe)
 
 
-class TailedNormal(TransformedDistribution):
+class TransformedStudentT(TransformedDistribution):
     """Student's t, nearly, with normal noise; see :mod:`asvi.distributions.student_t`.
 
     >>> import numpyro.distributions as dist
     >>> x = jnp.array([-8.0, 0.0, 2.0])
-    >>> [round(float(p), 2) for p in TailedNormal(4.0, 1.0, 2.0).log_prob(x)]
+    >>> [round(float(p), 2) for p in TransformedStudentT(4.0, 1.0, 2.0).log_prob(x)]
     [-6.18, -1.83, -1.83]
     >>> [round(float(p), 2) for p in dist.StudentT(4.0, 1.0, 2.0).log_prob(x)]
     [-6.18, -1.83, -1.83]
@@ -152,5 +152,5 @@ class TailedNormal(TransformedDistribution):
         self.df, self.loc, self.scale = (jnp.broadcast_to(x, shape) for x in (df, loc, scale))
         dtype = jnp.result_type(float)
         noise = Normal(jnp.zeros(shape, dtype), jnp.ones(shape, dtype))
-        transforms = [TailTransform(self.df), AffineTransform(self.loc, self.scale)]
+        transforms = [StudentTTransform(self.df), AffineTransform(self.loc, self.scale)]
         super().__init__(noise, transforms, validate_args=validate_args)

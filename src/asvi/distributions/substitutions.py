@@ -42,8 +42,8 @@ from asvi.distributions.quantile_transform import (
     HalfLogitTransform,
     QuantileTransform,
 )
-from asvi.distributions.registry import Parts, decompose, decomposer, register_parameters
-from asvi.distributions.student_t import HalfTailTransform, TailedNormal
+from asvi.distributions.registry import Decomposition, decompose, decomposer, register_parameters
+from asvi.distributions.student_t import HalfStudentTTransform, TransformedStudentT
 from asvi.distributions.wrappers import folded, left_truncated
 
 __all__ = ["half_of", "register_substitution", "substitution_of"]
@@ -110,15 +110,15 @@ register_substitution(dist.Exponential, _through_quantile("exponential", lambda 
 
 @_stands_in_for(dist.Cauchy)
 def _cauchy(d: dist.Cauchy) -> Distribution:
-    return TailedNormal(jnp.ones(d.batch_shape), d.loc, d.scale)
+    return TransformedStudentT(jnp.ones(d.batch_shape), d.loc, d.scale)
 
 
 @_stands_in_for(dist.StudentT)
 def _student_t(d: dist.StudentT) -> Distribution:
-    return TailedNormal(d.df, d.loc, d.scale)
+    return TransformedStudentT(d.df, d.loc, d.scale)
 
 
-register_parameters(TailedNormal, TailedNormal.arg_constraints)
+register_parameters(TransformedStudentT, TransformedStudentT.arg_constraints)
 
 
 def half_of(d: Any, edge: Any = 0.0) -> Distribution | None:
@@ -136,7 +136,7 @@ def half_of(d: Any, edge: Any = 0.0) -> Distribution | None:
         return None
     scale = jnp.sqrt(d.scale**2 + (d.loc - edge) ** 2)
     if isinstance(d, dist.StudentT):
-        transforms = [QuantileTransform(kind), HalfTailTransform(d.df, scale)]
+        transforms = [QuantileTransform(kind), HalfStudentTTransform(d.df, scale)]
     else:
         transforms = [QuantileTransform(kind, scale)]
     return dist.TransformedDistribution(_noise(d.batch_shape), transforms)
@@ -150,12 +150,12 @@ _HALVES: dict[type, str] = {
 }
 
 
-def _folded(d: Any, batch_shape: tuple[int, ...], how: Any) -> Parts:
+def _folded(d: Any, batch_shape: tuple[int, ...], how: Any) -> Decomposition:
     half = half_of(d.base_dist)
     return folded(d, batch_shape, how) if half is None else decompose(half, batch_shape)
 
 
-def _left_truncated(d: Any, batch_shape: tuple[int, ...], how: Any) -> Parts:
+def _left_truncated(d: Any, batch_shape: tuple[int, ...], how: Any) -> Decomposition:
     """A Cauchy cut on the left as the half of one: under its own family no variance is finite."""
     if not isinstance(d.base_dist, dist.Cauchy):
         return left_truncated(d, batch_shape, how)

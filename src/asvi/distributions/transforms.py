@@ -16,7 +16,7 @@ from numpyro.distributions import TransformedDistribution, constraints
 from numpyro.distributions import transforms as T
 
 from asvi.distributions.quantile_transform import QuantileTransform
-from asvi.distributions.registry import Leaf, Parts, expand_leaf
+from asvi.distributions.registry import Decomposition, Leaf, expand_leaf
 
 __all__ = ["decompose_transforms"]
 
@@ -24,7 +24,7 @@ _REAL, _POSITIVE = constraints.real, constraints.positive
 Shape = tuple[int, ...]
 
 
-def decompose_transforms(d: TransformedDistribution, batch_shape: Shape) -> Parts:
+def decompose_transforms(d: TransformedDistribution, batch_shape: Shape) -> Decomposition:
     """Leaves of all transforms of ``d``, named ``transform{i}.{parameter}``; rebuilds the list."""
     leaves: dict[str, Leaf] = {}
     builders: list[Callable[[dict[str, Any]], T.Transform]] = []
@@ -38,7 +38,7 @@ def decompose_transforms(d: TransformedDistribution, batch_shape: Shape) -> Part
         builders.append(parts.rebuild)
         line = _after(transform, line)
         shape = out_shape
-    return Parts(leaves, lambda values: [build(values) for build in builders])
+    return Decomposition(leaves, lambda values: [build(values) for build in builders])
 
 
 def _line(constraint: Any) -> str:
@@ -60,38 +60,44 @@ def _after(transform: T.Transform, line: str) -> str:
     return _line(transform.codomain)
 
 
-def _take_apart(transform: T.Transform, line: str, shape: Shape, batch_shape: Shape) -> Parts:
+def _take_apart(
+    transform: T.Transform, line: str, shape: Shape, batch_shape: Shape
+) -> Decomposition:
     if isinstance(transform, T.AffineTransform):
         return _affine(transform, line, shape)
     if isinstance(transform, T.PowerTransform):
         return _power(transform, shape)
     if isinstance(transform, QuantileTransform) and transform.kind != "uniform":
         scale = Leaf(expand_leaf(transform.scale, _POSITIVE, shape), _POSITIVE)
-        return Parts({"scale": scale}, lambda v: QuantileTransform(transform.kind, v["scale"]))
+        return Decomposition(
+            {"scale": scale}, lambda v: QuantileTransform(transform.kind, v["scale"])
+        )
     if isinstance(transform, T.LowerCholeskyAffine) and line == "real" and not batch_shape:
         return _matrix(transform, {"loc": constraints.real_vector, "scale_tril": _CHOLESKY})
     if isinstance(transform, T.SimplexToOrderedTransform):
         anchor = Leaf(expand_leaf(transform.anchor_point, _REAL, batch_shape), _REAL)
-        return Parts(
+        return Decomposition(
             {"anchor_point": anchor}, lambda v: T.SimplexToOrderedTransform(v["anchor_point"])
         )
     if isinstance(transform, T.IndependentTransform):
         inner = _take_apart(transform.base_transform, line, shape, batch_shape)
         ndims = transform.reinterpreted_batch_ndims
-        return Parts(inner.leaves, lambda v: T.IndependentTransform(inner.rebuild(v), ndims))
+        return Decomposition(
+            inner.leaves, lambda v: T.IndependentTransform(inner.rebuild(v), ndims)
+        )
     if isinstance(transform, T._InverseTransform) and line == "real":
         inner = _take_apart(transform._inv, line, shape, batch_shape)
-        return Parts(inner.leaves, lambda v: inner.rebuild(v).inv)
+        return Decomposition(inner.leaves, lambda v: inner.rebuild(v).inv)
     if isinstance(transform, T.ComposeTransform):
         return _compose(transform, line, shape, batch_shape)
     # Permutations, Fourier and stick-breaking maps, networks: nothing to mix with the prior.
-    return Parts({}, lambda _: transform)
+    return Decomposition({}, lambda _: transform)
 
 
 _CHOLESKY = constraints.lower_cholesky
 
 
-def _affine(transform: T.AffineTransform, line: str, shape: Shape) -> Parts:
+def _affine(transform: T.AffineTransform, line: str, shape: Shape) -> Decomposition:
     leaves = {}
     sign = jnp.sign(transform.scale)
     if line == "real":
@@ -103,27 +109,29 @@ def _affine(transform: T.AffineTransform, line: str, shape: Shape) -> Parts:
         scale = sign * v["scale"] if "scale" in v else transform.scale
         return T.AffineTransform(v.get("loc", transform.loc), scale, transform.domain)
 
-    return Parts(leaves, rebuild)
+    return Decomposition(leaves, rebuild)
 
 
-def _power(transform: T.PowerTransform, shape: Shape) -> Parts:
+def _power(transform: T.PowerTransform, shape: Shape) -> Decomposition:
     sign = jnp.sign(transform.exponent)
     exponent = expand_leaf(jnp.abs(transform.exponent), _POSITIVE, shape)
-    return Parts(
+    return Decomposition(
         {"exponent": Leaf(exponent, _POSITIVE)},
         lambda v: T.PowerTransform(sign * v["exponent"]),
     )
 
 
-def _matrix(transform: T.Transform, domains: dict[str, constraints.Constraint]) -> Parts:
+def _matrix(transform: T.Transform, domains: dict[str, constraints.Constraint]) -> Decomposition:
     leaves = {
         name: Leaf(expand_leaf(getattr(transform, name), domain, ()), domain)
         for name, domain in domains.items()
     }
-    return Parts(leaves, lambda v: type(transform)(**v))
+    return Decomposition(leaves, lambda v: type(transform)(**v))
 
 
-def _compose(transform: T.ComposeTransform, line: str, shape: Shape, batch_shape: Shape) -> Parts:
+def _compose(
+    transform: T.ComposeTransform, line: str, shape: Shape, batch_shape: Shape
+) -> Decomposition:
     leaves: dict[str, Leaf] = {}
     builders = []
     here = transform.inverse_shape(shape)
@@ -133,4 +141,4 @@ def _compose(transform: T.ComposeTransform, line: str, shape: Shape, batch_shape
         leaves.update(parts.leaves)
         builders.append(parts.rebuild)
         line = _after(part, line)
-    return Parts(leaves, lambda v: T.ComposeTransform([build(v) for build in builders]))
+    return Decomposition(leaves, lambda v: T.ComposeTransform([build(v) for build in builders]))

@@ -17,37 +17,37 @@ from numpyro.distributions import Distribution, constraints
 from numpyro.distributions import transforms as T
 from numpyro.distributions.util import sum_rightmost
 
-from asvi.distributions.spline import bend, unbend
-from asvi.distributions.standardize import standard
+from asvi.distributions.spline import spline_forward, spline_inverse
+from asvi.distributions.standardize import standardize
 
-__all__ = ["Heard", "MovedNoise", "residual"]
+__all__ = ["Residual", "WarpedNoise", "residual"]
 
 UNROLLED = 4  # numbers: triangles this small are solved line by line, without a library call
 
 
-class Heard(NamedTuple):
+class Residual(NamedTuple):
     """What a site tells others: its noise as drawn, and as moved by what it heard itself."""
 
     drawn: jax.Array
     moved: jax.Array
 
 
-def residual(dist: Distribution, value: jax.Array, intermediates: Any = None) -> Heard:
+def residual(dist: Distribution, value: jax.Array, intermediates: Any = None) -> Residual:
     """Where in ``dist`` a value lies: noise of shape batch + unconstrained event.
 
     A discrete value is its own residual: it tells more than any standardised number.
     """
-    if isinstance(dist, MovedNoise):
+    if isinstance(dist, WarpedNoise):
         return dist.noise(value, intermediates)
     if dist.support is not None and dist.support.is_discrete:
         value = jnp.asarray(value, jnp.result_type(float))
-        return Heard(value, value)
-    found = standard(dist)
+        return Residual(value, value)
+    found = standardize(dist)
     drawn = (found.transform.inv(value) - found.loc) / found.scale
-    return Heard(drawn, drawn)
+    return Residual(drawn, drawn)
 
 
-class MovedNoise(Distribution):
+class WarpedNoise(Distribution):
     r"""A distribution whose standard noise is moved by affine, triangular maps.
 
     With the base's noise z, location m, scale s and map T,
@@ -60,12 +60,12 @@ class MovedNoise(Distribution):
     with :math:`|a| < 1` and B and W strictly lower triangular. S is a monotone spline, or nothing.
     v is *skewed*: far out it has slope 1 + a to the right and 1 - a to the left. The density is the
     base's at z over :math:`e^{\sum c}\prod S'(z)(1 + a w/\sqrt{1 + w^2})`. ``within`` and
-    ``frame_within`` are B and W, as blocks (blocks, k, k) over v flattened to (blocks, k). Others
-    hear w and ε times ``voice``; with ``loudness`` l, and voice V, the numbers themselves hear
-    :math:`l B(V v)`.
+    ``fixed_triangle`` are B and W, as blocks (blocks, k, k) over v flattened to (blocks, k). Others
+    are given w and ε times ``output_gain`` V; with ``input_gain`` l, the numbers themselves are
+    given :math:`l B(V v)`.
 
     >>> import numpyro.distributions as dist
-    >>> moved = MovedNoise(dist.Normal(1.0, 2.0), jnp.array(0.5))
+    >>> moved = WarpedNoise(dist.Normal(1.0, 2.0), jnp.array(0.5))
     >>> float(moved.log_prob(2.0)), float(dist.Normal(1.0, 2.0).log_prob(1.0))
     (-1.6120857..., -1.6120857...)
     """
@@ -74,13 +74,13 @@ class MovedNoise(Distribution):
     pytree_data_fields = (
         "base",
         "offset",
-        "stretch",
+        "log_scale",
         "within",
         "shift",
-        "frame_within",
+        "fixed_triangle",
         "skew",
-        "loudness",
-        "voice",
+        "input_gain",
+        "output_gain",
         "spline",
     )
 
@@ -88,18 +88,23 @@ class MovedNoise(Distribution):
         self,
         base: Distribution,
         offset: jax.Array,
-        stretch: jax.Array | None = None,
+        log_scale: jax.Array | None = None,
         within: jax.Array | None = None,
         shift: jax.Array | None = None,
-        frame_within: jax.Array | None = None,
+        fixed_triangle: jax.Array | None = None,
         skew: jax.Array | None = None,
-        loudness: jax.Array | None = None,
-        voice: jax.Array | None = None,
+        input_gain: jax.Array | None = None,
+        output_gain: jax.Array | None = None,
         spline: jax.Array | None = None,
     ):
-        self.base, self.offset, self.stretch = base, offset, stretch
-        self.within, self.shift, self.frame_within = within, shift, frame_within
-        self.skew, self.loudness, self.voice, self.spline = skew, loudness, voice, spline
+        self.base, self.offset, self.log_scale = base, offset, log_scale
+        self.within, self.shift, self.fixed_triangle = within, shift, fixed_triangle
+        self.skew, self.input_gain, self.output_gain, self.spline = (
+            skew,
+            input_gain,
+            output_gain,
+            spline,
+        )
         super().__init__(base.batch_shape, base.event_shape, validate_args=False)
 
     @property
@@ -114,39 +119,41 @@ class MovedNoise(Distribution):
 
     def _moved(self, z: jax.Array) -> jax.Array:
         """ε from z."""
-        v = z if self.spline is None else bend(z, self.spline)[0]
+        v = z if self.spline is None else spline_forward(z, self.spline)[0]
         v = v if self.skew is None else v + self.skew * (jnp.sqrt(1 + v**2) - 1)
         v = v + self._heard_within(self.within, v)
-        return (v if self.stretch is None else jnp.exp(self.stretch) * v) + self.offset
+        return (v if self.log_scale is None else jnp.exp(self.log_scale) * v) + self.offset
 
     def _heard_within(self, triangle: jax.Array | None, v: jax.Array) -> jax.Array | float:
         """What the numbers of this site say to each other."""
-        if triangle is None or self.loudness is None or self.voice is None:
+        if triangle is None or self.input_gain is None or self.output_gain is None:
             return _below(triangle, v)
-        return self.loudness * _below(triangle, self.voice * v)
+        return self.input_gain * _below(triangle, self.output_gain * v)
 
     def _gated(self, triangle: jax.Array | None) -> jax.Array | None:
         """The triangle of the same: one matrix for this draw."""
-        if triangle is None or self.loudness is None or self.voice is None:
+        if triangle is None or self.input_gain is None or self.output_gain is None:
             return triangle
-        hears, speaks = (jnp.reshape(x, triangle.shape[:-1]) for x in (self.loudness, self.voice))
-        return hears[..., :, None] * triangle * speaks[..., None, :]
+        edge_mask, speaks = (
+            jnp.reshape(x, triangle.shape[:-1]) for x in (self.input_gain, self.output_gain)
+        )
+        return edge_mask[..., :, None] * triangle * speaks[..., None, :]
 
     def _unmoved(self, moved: jax.Array) -> jax.Array:
         """z from ε."""
         # The stretch is taken off first: it differs from draw to draw, and the triangle does not.
         free = moved - self.offset
-        free = free if self.stretch is None else jnp.exp(-self.stretch) * free
+        free = free if self.log_scale is None else jnp.exp(-self.log_scale) * free
         v = _solved(self._gated(self.within), free)
         v = v if self.skew is None else _unskewed(v, self.skew)
-        return v if self.spline is None else unbend(v, self.spline)
+        return v if self.spline is None else spline_inverse(v, self.spline)
 
     def sample_with_intermediates(self, key: jax.Array, sample_shape: tuple[int, ...] = ()):
         if sample_shape:
             keys = jax.random.split(key, prod(sample_shape))
             found = jax.vmap(self.sample_with_intermediates)(keys)
             return jax.tree.map(lambda x: x.reshape(sample_shape + x.shape[1:]), found)
-        base = standard(self.base)
+        base = standardize(self.base)
         if base.unit is not None:
             z = base.unit.sample(key)  # known before loc and scale are: see `hoisting.py`
         else:
@@ -155,9 +162,9 @@ class MovedNoise(Distribution):
 
     def of_noise(self, z: jax.Array) -> tuple[jax.Array, list[jax.Array]]:
         """The value that noise z makes, and z, ε and u."""
-        base = standard(self.base)
+        base = standardize(self.base)
         moved = self._moved(z)
-        framed = moved + self._heard_within(self.frame_within, moved)
+        framed = moved + self._heard_within(self.fixed_triangle, moved)
         if self.shift is not None:
             framed = framed + self.shift
         u = base.loc + base.scale * framed
@@ -165,7 +172,7 @@ class MovedNoise(Distribution):
 
     def log_volume(self, value: jax.Array, intermediates: list[jax.Array]) -> jax.Array:
         """Log volume of values over that of z, where these ``intermediates`` made ``value``."""
-        base = standard(self.base)
+        base = standardize(self.base)
         z, _, u = intermediates
         return self._volume_of_scale(base) + self._volume_without_scale(base, z, u, value)
 
@@ -176,10 +183,10 @@ class MovedNoise(Distribution):
     def _volume_without_scale(self, base: Any, z: jax.Array, u: jax.Array, value: jax.Array) -> Any:
         """Log volume of values over that of z, the base's scale left out."""
         batch, volume = len(self.batch_shape), 0.0
-        if self.stretch is not None:
-            volume = volume + sum_rightmost(self.stretch, jnp.ndim(self.stretch) - batch)
+        if self.log_scale is not None:
+            volume = volume + sum_rightmost(self.log_scale, jnp.ndim(self.log_scale) - batch)
         if self.spline is not None:
-            z, slope = bend(z, self.spline)
+            z, slope = spline_forward(z, self.spline)
             volume = volume + sum_rightmost(slope, jnp.ndim(slope) - batch)
         if self.skew is not None:
             slope = jnp.log1p(self.skew * z / jnp.sqrt(1 + z**2))
@@ -199,27 +206,27 @@ class MovedNoise(Distribution):
     def _found(self, value: jax.Array, intermediates: Any) -> tuple[jax.Array, ...]:
         if intermediates:
             return tuple(intermediates)
-        base = standard(self.base)
+        base = standardize(self.base)
         u = base.transform.inv(value)
         framed = (u - base.loc) / base.scale
         if self.shift is not None:
             framed = framed - self.shift
-        moved = _solved(self._gated(self.frame_within), framed)
+        moved = _solved(self._gated(self.fixed_triangle), framed)
         return self._unmoved(moved), moved, u
 
     def unit_noise(self, value: jax.Array, intermediates: Any = None) -> jax.Array:
         """z, the base's own noise, that made ``value``."""
         return self._found(value, intermediates)[0]
 
-    def noise(self, value: jax.Array, intermediates: Any = None) -> Heard:
+    def noise(self, value: jax.Array, intermediates: Any = None) -> Residual:
         """What others hear of the noise that made ``value``."""
         drawn, moved, _ = self._found(value, intermediates)
         if self.spline is not None:
             # As bent: so others hear where it lies, and the same where the spline is another.
-            drawn = bend(drawn, self.spline)[0]
-        if self.voice is None:
-            return Heard(drawn, moved)
-        return Heard(self.voice * drawn, self.voice * moved)
+            drawn = spline_forward(drawn, self.spline)[0]
+        if self.output_gain is None:
+            return Residual(drawn, moved)
+        return Residual(self.output_gain * drawn, self.output_gain * moved)
 
     def log_prob(self, value: jax.Array, intermediates: Any = None) -> jax.Array:
         lead = jnp.ndim(value) - len(self.shape())
@@ -228,7 +235,7 @@ class MovedNoise(Distribution):
             for _ in range(lead):
                 found = jax.vmap(found)
             return found(value)
-        base = standard(self.base)
+        base = standardize(self.base)
         z, _, u = self._found(value, intermediates)
         if base.unit is not None:
             density = base.unit.log_prob(z) - self._volume_of_scale(base)

@@ -15,8 +15,8 @@ import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
 from asvi.distributions.registry import (
+    Decomposition,
     Leaf,
-    Parts,
     constructed_from,
     decompose,
     decomposer,
@@ -28,7 +28,7 @@ from asvi.program.statements.flat_prior import FlatPrior
 _GATE = constraints.unit_interval
 
 
-def _inner(d, batch_shape, how) -> Parts:
+def _inner(d, batch_shape, how) -> Decomposition:
     return decompose(d, batch_shape, parameterization=how)
 
 
@@ -51,25 +51,27 @@ def _expanded(d, batch_shape, how):
 def _independent(d, batch_shape, how):
     ndims = d.reinterpreted_batch_ndims
     parts = _inner(d.base_dist, batch_shape + d.event_shape[:ndims], how)
-    return Parts(parts.leaves, lambda values: parts.rebuild(values).to_event(ndims))
+    return Decomposition(parts.leaves, lambda values: parts.rebuild(values).to_event(ndims))
 
 
 @_wrapper(dist.MaskedDistribution, FlatPrior)
 def _masked(d, batch_shape, how):
     # A mask takes terms out of the model's density; a guide's density counts in full.
     parts = _inner(d.base_dist, batch_shape, how)
-    return Parts(parts.leaves, parts.rebuild)
+    return Decomposition(parts.leaves, parts.rebuild)
 
 
 @_wrapper(dist.Delta)
 def _delta(d, batch_shape, how):
-    return Parts({}, lambda _: d)  # nothing is random, nothing to learn
+    return Decomposition({}, lambda _: d)  # nothing is random, nothing to learn
 
 
 @_wrapper(dist.FoldedDistribution)
 def folded(d, batch_shape, how):
     parts = _inner(d.base_dist, batch_shape, how)
-    return Parts(parts.leaves, lambda values: dist.FoldedDistribution(parts.rebuild(values)))
+    return Decomposition(
+        parts.leaves, lambda values: dist.FoldedDistribution(parts.rebuild(values))
+    )
 
 
 @_wrapper(dist.TransformedDistribution)
@@ -80,7 +82,7 @@ def _transformed(d, batch_shape, how):
     def rebuild(values):
         return dist.TransformedDistribution(base.rebuild(values), transforms.rebuild(values))
 
-    return Parts({**base.leaves, **transforms.leaves}, rebuild)
+    return Decomposition({**base.leaves, **transforms.leaves}, rebuild)
 
 
 # ------------------------------------------------------------------- bounds stay with the model
@@ -103,7 +105,7 @@ def _bounded(*bounds: str):
         base = d.base_dist
         parts = plain(base, batch_shape, how) if plain else _inner(base, batch_shape, how)
         kept = {name: getattr(d, name) for name in bounds}
-        return Parts(parts.leaves, lambda values: type(d)(parts.rebuild(values), **kept))
+        return Decomposition(parts.leaves, lambda values: type(d)(parts.rebuild(values), **kept))
 
     return take_apart
 
@@ -129,8 +131,8 @@ def _gated(make=None):
         leaves = {"gate": Leaf(expand_leaf(gate, _GATE, batch_shape), _GATE), **parts.leaves}
         if make is not None:
             join = make
-            return Parts(leaves, lambda values: join(parts.rebuild(values), values["gate"]))
-        return Parts(leaves, lambda values: type(d)(**values))
+            return Decomposition(leaves, lambda values: join(parts.rebuild(values), values["gate"]))
+        return Decomposition(leaves, lambda values: type(d)(**values))
 
     return take_apart
 
@@ -148,7 +150,7 @@ def _mixture_same_family(d, batch_shape, how):
     size = (d.mixture_size,)
     mixing = _inner(d.mixing_distribution, batch_shape, how).under("mixing.")
     component = _inner(d.component_distribution, batch_shape + size, how).under("component.")
-    return Parts(
+    return Decomposition(
         {**mixing.leaves, **component.leaves},
         lambda v: dist.MixtureSameFamily(mixing.rebuild(v), component.rebuild(v)),
     )
@@ -164,7 +166,7 @@ def _mixture_general(d, batch_shape, how):
     leaves = dict(mixing.leaves)
     for component in components:
         leaves.update(component.leaves)
-    return Parts(
+    return Decomposition(
         leaves,
         lambda v: dist.MixtureGeneral(
             mixing.rebuild(v), [c.rebuild(v) for c in components], support=d._support
@@ -186,7 +188,7 @@ def _correlation(d, batch_shape) -> Leaf:
 def _gaussian_copula(d, batch_shape, how):
     marginal = _inner(d.marginal_dist, batch_shape + d.event_shape, how).under("marginal.")
     leaves = {"correlation_matrix": _correlation(d, batch_shape), **marginal.leaves}
-    return Parts(
+    return Decomposition(
         leaves,
         lambda v: dist.GaussianCopula(
             marginal.rebuild(v), correlation_matrix=v["correlation_matrix"]
@@ -199,4 +201,4 @@ def _sine_skewed(d, batch_shape, how):
     parts = _inner(d.base_dist, batch_shape, how).under("base.")
     ball = constraints.l1_ball
     leaves = {"skewness": Leaf(expand_leaf(d.skewness, ball, batch_shape), ball), **parts.leaves}
-    return Parts(leaves, lambda v: dist.SineSkewed(parts.rebuild(v), v["skewness"]))
+    return Decomposition(leaves, lambda v: dist.SineSkewed(parts.rebuild(v), v["skewness"]))

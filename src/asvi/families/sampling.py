@@ -11,10 +11,10 @@ from numpyro.util import not_jax_tracer
 
 from asvi.program.arguments import arrays_in
 
-__all__ = ["DrawingGuide"]
+__all__ = ["SamplingGuide"]
 
 
-class DrawingGuide:
+class SamplingGuide:
     """What guides have in common that are read off the model's own run.
 
     A guide has ``program`` (None before its set-up) and ``_run(*args, **kwargs)``, which gives

@@ -23,7 +23,7 @@ from asvi.fitting.problem import Problem
 from asvi.fitting.request import Request
 from asvi.fitting.training.run import conclude, first_state, optimise
 from asvi.fitting.training.schedule import SMALL
-from asvi.fitting.training.settings import State
+from asvi.fitting.training.settings import TrainingState
 
 __all__ = ["Chosen", "choose_family"]
 
@@ -36,7 +36,7 @@ class Chosen(NamedTuple):
     """What was measured, in words; nothing where nothing needed to be."""
     stopped: Outcome | None = None
     """A run that the user broke off."""
-    state: State | None = None
+    state: TrainingState | None = None
     """Where its run stands."""
 
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from asvi.errors import AsviError
-from asvi.fitting.correction.pareto_smoothing import Smoothed, smooth
+from asvi.fitting.correction.pareto_smoothing import SmoothedWeights, pareto_smooth
 from asvi.fitting.problem import Problem
 from asvi.program.run_trace import joint_log_density, log_density, trace_of
 
@@ -40,7 +40,7 @@ class GuideDraws:
             return self.draw_one(key, params)
 
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
-        run = self.problem.bound.over_draws("draw", one)
+        run = self.problem.bound.map_in_batches("draw", one)
         drawn, log_q = run((), self.params, key=key, count=prod(shape))
         reshaped = {k: v.reshape(shape + v.shape[1:]) for k, v in drawn.items()}
         return reshaped, log_q.reshape(shape)
@@ -69,7 +69,7 @@ class GuideDraws:
             args, kwargs = self.problem.arguments
             return self.problem.guide.log_density(params, values, args, kwargs)
 
-        run = self.problem.bound.over_draws("log_prob", one)
+        run = self.problem.bound.map_in_batches("log_prob", one)
         return self._over(draws, self.deciding(draws), run)
 
     def model_log_prob(self, draws: Draws) -> jax.Array:
@@ -78,14 +78,14 @@ class GuideDraws:
         It is that of :func:`numpyro.infer.util.log_density`. Where plates are seen in parts, it is
         that of the rows that the draws have by the plates' names.
         """
-        self.problem.arguments.need_data("model_log_prob()")
+        self.problem.arguments.require_data("model_log_prob()")
         names = self.deciding(draws)
 
         def one(_key, values, params):
             met = self.met_at(values, params)
             return sum(log_density(s) for s in met.values() if s["type"] == "sample")
 
-        return self._over(draws, names, self.problem.bound.over_draws("model_log_prob", one))
+        return self._over(draws, names, self.problem.bound.map_in_batches("model_log_prob", one))
 
     def met_at(self, values: Draws, params: dict[str, Any]) -> dict[str, Any]:
         """The model's sites at one draw."""
@@ -130,14 +130,14 @@ class GuideDraws:
                     )
         return names + [name for name in self.parts if name in draws]
 
-    def importance(self, key: jax.Array, draws: int = 2000) -> tuple[Draws, Smoothed]:
+    def importance(self, key: jax.Array, draws: int = 2000) -> tuple[Draws, SmoothedWeights]:
         """Draws, and their Pareto-smoothed weights against the exact posterior."""
-        self.problem.arguments.need_data("importance weights")
+        self.problem.arguments.require_data("importance weights")
         found, log_q = self.draw(key, (draws,))
         log_p, log_q = np.asarray(self.model_log_prob(found), float), np.asarray(log_q, float)
         # A draw beyond what floats hold has no density at all: it weighs nothing.
         log_ratio = log_p - np.where(np.isfinite(log_q), log_q, np.inf)
-        return found, smooth(log_ratio)
+        return found, pareto_smooth(log_ratio)
 
 
 def _split(drawn: dict[str, Any]) -> tuple[Draws, jax.Array]:

@@ -18,13 +18,13 @@ from numpyro import handlers
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.infer.util import log_density
 
-from asvi.density.constant_folding import folded
-from asvi.density.double_precision import wide, widened
+from asvi.density.constant_folding import fold_constants
+from asvi.density.double_precision import in_double, wide_type
 from asvi.density.numpy_backend import Tape
 from asvi.errors import InternalError
 from asvi.fitting.problem import Problem
 from asvi.program.compiling import Compiled, Store
-from asvi.program.control_flow.handlers import alone
+from asvi.program.control_flow.handlers import without_handlers
 from asvi.program.control_flow.interpretation import Interpretation
 from asvi.program.traced import Traced, evaluate, key_of
 
@@ -51,7 +51,7 @@ class Recheck:
 
         def numpyros(values: dict[str, Any], model: Any) -> Any:
             model = handlers.seed(model, jax.random.key(0))
-            with alone(), validation_enabled(False):
+            with without_handlers(), validation_enabled(False):
                 return log_density(model, args, kwargs, values)
 
         model = problem.model
@@ -63,20 +63,20 @@ class Recheck:
             density, trace = numpyros(values | own_params, model)
             own: Any = jnp.zeros(())
             if beside_guide:
-                with alone(), validation_enabled(False):
+                with without_handlers(), validation_enabled(False):
                     own = guide.log_density(params, values, args, kwargs)
             sites = [m for m in trace.values() if m["type"] == "sample"]
             return density, own, sum(abs(m["fn"].log_prob(m["value"]).sum()) for m in sites)
 
         traced = Traced(ratio, *jax.tree.map(_narrow, (values, params)))
-        jaxpr, consts = folded(traced.jaxpr, traced.consts)
+        jaxpr, consts = fold_constants(traced.jaxpr, traced.consts)
         double = not jax.config.read("jax_enable_x64")
         single, exact = _RUNNERS.get(
             (key_of(jaxpr), double), lambda: (_runner(jaxpr, False), _widened(jaxpr, double))
         )
         self._single = single, [np.asarray(c) for c in consts]
         self.is_exact = not double or exact is not None
-        self._double = self._single if exact is None else (exact, [wide(c) for c in consts])
+        self._double = self._single if exact is None else (exact, [wide_type(c) for c in consts])
 
     def __call__(self, values: dict[str, Any], params: dict[str, Any], found: np.ndarray) -> float:
         """Nats lost to rounding, at draws (draws, ...) of which ``found`` (draws,) was said.
@@ -135,7 +135,7 @@ _RUNNERS = Store(32)
 def _widened(jaxpr: Any, double: bool) -> Any:
     """The program in double precision; None where it is so already, or has types of its own."""
     try:
-        return _runner(widened(jaxpr), True) if double else None
+        return _runner(in_double(jaxpr), True) if double else None
     except NotImplementedError:
         return None
 

@@ -16,8 +16,8 @@ from numpyro.infer.util import transform_fn
 
 from asvi.density.bound_model import BoundModel
 from asvi.density.noise_space import NoiseSpace
-from asvi.distributions.standardize import noise_shape, stand_in, standard
-from asvi.distributions.warped_noise import MovedNoise
+from asvi.distributions.standardize import noise_shape, rebuilt_prior, standardize
+from asvi.distributions.warped_noise import WarpedNoise
 from asvi.errors import ModelError
 from asvi.families.guide_protocol import as_guide
 from asvi.families.parameter import Parameter, Role
@@ -182,11 +182,11 @@ class Problem:
             if prior is None or site.parents or noise_shape(site) is None:
                 continue
             found[site.address] = over_steps(
-                lambda p: standard(stand_in(p)).scale, len(site.steps)
+                lambda p: standardize(rebuilt_prior(p)).scale, len(site.steps)
             )(prior)
         return found
 
-    def half_way(self, free: jax.Array) -> jax.Array:
+    def start_half_mean_field(self, free: jax.Array) -> jax.Array:
         """The same start, (parameters,), with the prior weights of hierarchies at 1/2.
 
         Chains keep theirs: away from the prior they fall into basins of their own.
@@ -262,7 +262,7 @@ class Problem:
         return elbo, {
             name: site["fn"].unit_noise(site["value"], site["intermediates"])
             for name, site in sites.items()
-            if site is not None and isinstance(site["fn"], MovedNoise)
+            if site is not None and isinstance(site["fn"], WarpedNoise)
         }
 
     def _draw(self, flat, key, temperature, score_share) -> tuple[jax.Array, Any, Any]:

@@ -10,8 +10,8 @@ from typing import Any
 import jax
 
 from asvi.errors import AsviError
-from asvi.fitting.correction.settings import Settings
-from asvi.fitting.training.settings import Plan
+from asvi.fitting.correction.settings import CorrectionSettings
+from asvi.fitting.training.settings import TrainingSettings
 
 __all__ = ["EFFORTS", "Request", "checked_effort", "checked_error"]
 
@@ -26,7 +26,7 @@ class Request:
     args: tuple
     kwargs: dict[str, Any]
     key: jax.Array | None
-    plan: Plan
+    plan: TrainingSettings
     """How a guide is trained."""
     started_at: float
     """By the clock that does not go back."""
@@ -38,7 +38,7 @@ class Request:
     must_resume: bool = False
     """Whether there has to be a state in the checkpoint."""
     effort: str = "auto"
-    max_error: float = Settings.max_error
+    max_error: float = CorrectionSettings.max_error
     draws: int | None = None
     """Draws per step that were asked for."""
 
@@ -66,7 +66,7 @@ def checked_effort(effort: str | None) -> str:
 def checked_error(max_error: float | None) -> float:
     """The error that is wanted, if it is one."""
     if max_error is None:
-        return Settings.max_error
+        return CorrectionSettings.max_error
     if not 0 < max_error <= 1:
         raise AsviError(
             f"max_error={max_error!r} must be above 0 and at most 1: it is in posterior standard "

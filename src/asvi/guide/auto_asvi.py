@@ -39,15 +39,15 @@ from asvi.families.convex import ConvexUpdate
 from asvi.families.guide_protocol import Guide, SiteRow
 from asvi.families.parameter import Parameter, Role
 from asvi.families.protocol import AnyFamily, Family, JointFamily
-from asvi.families.sampling import DrawingGuide
-from asvi.guide.edges import Edges, wiring
-from asvi.guide.loss_guard import check_loss
+from asvi.families.sampling import SamplingGuide
+from asvi.guide.edges import Edges, trace_edges
+from asvi.guide.loss_guard import guard_loss
 from asvi.guide.noise_space import GuideSpace
-from asvi.guide.surrogate_run import SurrogateReading
+from asvi.guide.surrogate_run import SurrogateRun
 from asvi.program.dependence.terms import Dependence, meetings
 from asvi.program.improper import Improper, find_improper
 from asvi.program.input_check import InputCheck
-from asvi.program.model_warnings import hint_at_scan, jumps, refuse_reversed_scans
+from asvi.program.model_warnings import check_reversed_scans, discontinuous_sites, warn_long_loops
 from asvi.program.program import Program, Site, survey
 from asvi.program.run_trace import joint_log_density, trace_of
 from asvi.program.statements.ordinary import Ordinary
@@ -80,7 +80,7 @@ def autoguide(
     return AutoASVI(model, family=sites, prefix=prefix)
 
 
-class AutoASVI(Guide, DrawingGuide, AutoGuide):
+class AutoASVI(Guide, SamplingGuide, AutoGuide):
     r"""A structured guide for any NumPyro model, made from the model itself.
 
     The guide runs the model. At each latent site the model's distribution, at the values that the
@@ -131,11 +131,11 @@ class AutoASVI(Guide, DrawingGuide, AutoGuide):
         if self.program is None:
             self._setup_prototype(*args, **kwargs)
         program: Program = self.program
-        check_loss(program, self._surrogates, self._losses_seen)
+        guard_loss(program, self._surrogates, self._losses_seen)
         return self._run(*args, **kwargs)[0]
 
     def _run(self, *args, **kwargs) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
-        with handlers.trace() as trace, SurrogateReading(self, args, kwargs) as reading:
+        with handlers.trace() as trace, SurrogateRun(self, args, kwargs) as reading:
             self.model(*args, **kwargs)
         latent = {name: m["value"] for name, m in trace.items() if m["type"] == "sample"}
         return latent, reading.deterministic
@@ -175,7 +175,7 @@ class AutoASVI(Guide, DrawingGuide, AutoGuide):
 
     def edges(self, space: NoiseSpace) -> Edges:
         """Who hears whom, number by number."""
-        return wiring(self, space.bound, space)
+        return trace_edges(self, space.bound, space)
 
     def guide_space(self, bound: BoundModel) -> GuideSpace | None:
         """The guide's own noise, in one vector; None where it is not all that draws are made of."""
@@ -223,7 +223,7 @@ class AutoASVI(Guide, DrawingGuide, AutoGuide):
     def _setup_prototype(self, *args: Any, check_input: bool = True, **kwargs: Any) -> None:
         look = Program.of if check_input else Program.unchecked
         program = look(self.model, *args, **kwargs)
-        refuse_reversed_scans(program)
+        check_reversed_scans(program)
         family_of = {site.address: self._choose(site) for site in program.latent}
         self._check_patterns(program)
         declared, surrogates = {}, {}
@@ -245,11 +245,11 @@ class AutoASVI(Guide, DrawingGuide, AutoGuide):
             self._check_input(program, args, kwargs)
             self.improper = find_improper(self.model, program, args, kwargs)
         self._remember(args, kwargs)
-        hint_at_scan(program)
+        warn_long_loops(program)
         self.program, self._family_of = program, family_of
         self._declared, self._surrogates = declared, surrogates
         self.contexts, self.encodings = contexts, encodings
-        self.score_sites = jumps(program)
+        self.score_sites = discontinuous_sites(program)
         self._check_names()
         self.dependence = self._dependence(program, args, kwargs)
         self.prototype_trace = {site.name: site for site in program.sites}

@@ -9,20 +9,20 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro import handlers
 
-from asvi.density.arrowhead import Arrow
+from asvi.density.arrowhead import Arrowhead
 from asvi.density.bound_model import BoundModel
 from asvi.density.noise_space import NoiseSpace
-from asvi.distributions.warped_noise import Heard
-from asvi.guide.surrogate_run import SurrogateReading
+from asvi.distributions.warped_noise import Residual
+from asvi.guide.surrogate_run import SurrogateRun
 from asvi.program.addresses import address_of
 
-__all__ = ["Edges", "listeners", "wiring"]
+__all__ = ["Edges", "build_edge_mask", "trace_edges"]
 
 Edges = dict[tuple[str, str], np.ndarray]
 """For each site, by address, and kind of edge: the number behind each weight; -1 for none."""
 
 
-def listeners(space: NoiseSpace, heard: Edges) -> Arrow:
+def build_edge_mask(space: NoiseSpace, heard: Edges) -> Arrowhead:
     """Who listens to whom: true at the row of a number and the column of one that it hears."""
     numbers = {a: np.asarray(i) for a, i in space.numbers().items()}
     rows, columns = [np.zeros(0, int)], [np.zeros(0, int)]
@@ -31,10 +31,10 @@ def listeners(space: NoiseSpace, heard: Edges) -> Arrow:
         mine = np.broadcast_to(index[..., None], sources.shape)
         rows.append(mine[sources >= 0])
         columns.append(sources[sources >= 0])
-    return Arrow.of_pairs(space.cells, np.concatenate(rows), np.concatenate(columns))
+    return Arrowhead.of_pairs(space.structure, np.concatenate(rows), np.concatenate(columns))
 
 
-class _Wiring(SurrogateReading):
+class _EdgeTracing(SurrogateRun):
     """The guide run with the index of each latent number in place of its noise."""
 
     def __init__(self, guide: Any, args: tuple, kwargs: dict[str, Any], numbers: dict[str, Any]):
@@ -77,16 +77,16 @@ class _Wiring(SurrogateReading):
             )
             self.frame.extras["heard", address, "within"] = rows.reshape((*index.shape, -1))
 
-    def _residual(self, address: str, msg: dict[str, Any]) -> Heard:
-        return Heard(self._index(address), self._index(address))
+    def _residual(self, address: str, msg: dict[str, Any]) -> Residual:
+        return Residual(self._index(address), self._index(address))
 
 
-def wiring(guide: Any, bound: BoundModel, space: NoiseSpace) -> Edges:
+def trace_edges(guide: Any, bound: BoundModel, space: NoiseSpace) -> Edges:
     """The edges of a guide that is set up for this model."""
 
     def run() -> dict[Any, jax.Array]:
         args, kwargs = bound.arguments
-        reading = _Wiring(guide, args, kwargs, space.numbers())
+        reading = _EdgeTracing(guide, args, kwargs, space.numbers())
         with handlers.trace(), handlers.seed(rng_seed=jax.random.key(0)), reading:
             bound.model(*args, **kwargs)
         extras = reading.frame.extras.items()

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from asvi.density.arrowhead import Arrow
-from asvi.density.edge_factor import factor
+from asvi.density.arrowhead import Arrowhead
+from asvi.density.edge_factor import factor_on_edges
 from asvi.density.gaussian import Gaussian
 from asvi.density.noise_space import NoiseSpace
 from asvi.distributions.standardize import is_direct
 from asvi.families.gaussian_share import GaussianShare
-from asvi.guide.edges import Edges, listeners
+from asvi.guide.edges import Edges, build_edge_mask
 from asvi.program.program import Site
 
 __all__ = ["params_from_gaussian"]
@@ -37,7 +37,7 @@ def params_from_gaussian(
     """
     program = space.bound.program
     sites = [program.with_parents(site) for site in program.latent]
-    shares = _Shares(space, gaussian, listeners(space, edges), sites, slack)
+    shares = _Shares(space, gaussian, build_edge_mask(space, edges), sites, slack)
     params = {k: np.array(v, float) for k, v in params.items()}
     steps = {k: np.array(v, float) for k, v in steps.items()}
     for site in sites:
@@ -61,12 +61,17 @@ class _Shares:
     """What each site has of a Gaussian."""
 
     def __init__(
-        self, space: NoiseSpace, gaussian: Gaussian, hears: Arrow, sites: list[Site], slack: float
+        self,
+        space: NoiseSpace,
+        gaussian: Gaussian,
+        edge_mask: Arrowhead,
+        sites: list[Site],
+        slack: float,
     ):
         self.gaussian, self.slack = gaussian, slack
         self.direct = {site.address for site in sites if is_direct(site)}
         self.located = {s.address for s in sites if s.address in self.direct and not s.parents}
-        spread = factor(gaussian.precision, hears)
+        spread = factor_on_edges(gaussian.precision, edge_mask)
         self.where = {a: np.asarray(i) for a, i in space.numbers().items()}
         self.own = spread.diagonal()
         # What scales a number's noise: its site's scale, or a stretch of the noise itself.

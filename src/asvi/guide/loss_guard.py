@@ -21,12 +21,12 @@ from numpyro.infer import elbo as stock
 from asvi.errors import LossError, warn_user, with_mended
 from asvi.program.program import Program
 
-__all__ = ["Fault", "check_loss", "what_is_wrong"]
+__all__ = ["LossFault", "find_loss_fault", "guard_loss"]
 
 _SCORE_LOSSES = ("TraceGraph_ELBO", "TraceEnum_ELBO")
 
 
-class Fault(NamedTuple):
+class LossFault(NamedTuple):
     """Why a loss is wrong on a program: the site, what goes wrong there, the loss that is right."""
 
     site: str
@@ -39,7 +39,9 @@ class Fault(NamedTuple):
         return with_mended(f"site {self.site!r}: {self.problem}", mended, advice)
 
 
-def what_is_wrong(program: Program, surrogates: dict[str, Distribution], loss: str) -> Fault | None:
+def find_loss_fault(
+    program: Program, surrogates: dict[str, Distribution], loss: str
+) -> LossFault | None:
     """Why a loss of this class name would be wrong on this program, or None.
 
     ``surrogates`` holds the guide's distribution of each latent site by address. ``"unknown"``
@@ -48,7 +50,7 @@ def what_is_wrong(program: Program, surrogates: dict[str, Distribution], loss: s
     name = "a loss of NumPyro" if loss == "unknown" else loss
     for site in program.latent:
         if site.in_branch:
-            return Fault(
+            return LossFault(
                 site.name,
                 f"it is latent inside a `cond`, which ignores `replay`: {name} would compute the "
                 "likelihood at other values than the guide drew",
@@ -57,11 +59,11 @@ def what_is_wrong(program: Program, surrogates: dict[str, Distribution], loss: s
     if loss in _SCORE_LOSSES:
         effect = "biased gradients" if loss == "TraceGraph_ELBO" else "a wrong loss"
         problem = f"it is latent inside a `scan`, where {name} gives {effect}"
-        return Fault(in_scan[0], problem) if in_scan else None
+        return LossFault(in_scan[0], problem) if in_scan else None
     for site in program.latent:
         surrogate = surrogates[site.address]
         if not surrogate.has_rsample:
-            return Fault(
+            return LossFault(
                 site.name,
                 f"its surrogate ({type(surrogate).__name__}) has no reparameterised draws: {name} "
                 "would give its parameters a gradient of zero",
@@ -71,7 +73,7 @@ def what_is_wrong(program: Program, surrogates: dict[str, Distribution], loss: s
     return None
 
 
-def check_loss(program: Program, surrogates: dict[str, Distribution], seen: set[str]) -> None:
+def guard_loss(program: Program, surrogates: dict[str, Distribution], seen: set[str]) -> None:
     """Raise if the loss that runs the guide is known and wrong; warn once if it is not known.
 
     ``seen`` holds the losses that were judged before; the one met now is added to it.
@@ -79,7 +81,7 @@ def check_loss(program: Program, surrogates: dict[str, Distribution], seen: set[
     loss = _loss_in_charge()
     if loss in seen or loss == "none":
         return
-    fault = what_is_wrong(program, surrogates, loss)
+    fault = find_loss_fault(program, surrogates, loss)
     if fault is not None and loss != "unknown":  # told at every call, so not yet "seen"
         raise LossError(fault.text())
     seen.add(loss)

@@ -65,5 +65,5 @@ class GuideSpace:
         volume = sum(jnp.sum(extras["volume", address]) for address in self.shapes)
         met = trace_of(model, jax.random.key(0), params, values, args, kwargs)
         density = sum(log_density(s) for s in met.values() if s["type"] == "sample")
-        told = dict.fromkeys(("loc", "scale", "width"), vector)  # nobody asks
-        return {"log_density": density + volume, "log_volume": volume, **told, "met": met}
+        prior_moments = dict.fromkeys(("loc", "scale", "width"), vector)  # nobody asks
+        return {"log_density": density + volume, "log_volume": volume, **prior_moments, "met": met}

@@ -14,15 +14,15 @@ from typing import Any
 import jax.numpy as jnp
 from numpyro.distributions import transforms as T
 
-from asvi.distributions.standardize import standard
-from asvi.distributions.warped_noise import MovedNoise
-from asvi.guide.surrogate_run import SurrogateReading
+from asvi.distributions.standardize import standardize
+from asvi.distributions.warped_noise import WarpedNoise
+from asvi.guide.surrogate_run import SurrogateRun
 from asvi.program.addresses import address_of, is_inside
 
 __all__ = ["SurrogateFromNoise"]
 
 
-class SurrogateFromNoise(SurrogateReading):
+class SurrogateFromNoise(SurrogateRun):
     """One run of the surrogate. ``noise`` has an array for each latent site, by address.
 
     Afterwards ``frame.extras`` holds, by ``("volume", address)``, the log volume of a site's values
@@ -45,12 +45,12 @@ class SurrogateFromNoise(SurrogateReading):
         if msg.get("stop") or ("base draw", address) not in given:
             return
         noise, fn = given["base draw", address], msg["fn"]
-        if isinstance(fn, MovedNoise):
+        if isinstance(fn, WarpedNoise):
             value, intermediates = fn.of_noise(noise)
             msg["intermediates"] = intermediates
             volume = fn.log_volume(value, intermediates)
         else:
-            own = standard(fn)
+            own = standardize(fn)
             u = own.loc + own.scale * noise
             value = own.transform(u)
             volume = jnp.sum(jnp.log(own.scale))

@@ -11,17 +11,17 @@ import numpyro
 from numpyro import handlers
 from numpyro.primitives import _PYRO_STACK, apply_stack
 
-from asvi.distributions.warped_noise import Heard, residual
+from asvi.distributions.warped_noise import Residual, residual
 from asvi.errors import ModelError, SiteError
-from asvi.families.amortized.data import PlateRows, gather
+from asvi.families.amortized.data import PlateSubsample, collect_model_data
 from asvi.families.parameter import Parameter
 from asvi.program.addresses import address_of
-from asvi.program.control_flow.handlers import handler_stack, outer_handlers
-from asvi.program.control_flow.interpretation import Frame, Interpretation
+from asvi.program.control_flow.handlers import handler_stack, handlers_outside
+from asvi.program.control_flow.interpretation import Body, Interpretation
 from asvi.program.program import Site
 from asvi.program.statements.masks import unmasked
 
-__all__ = ["SurrogateReading"]
+__all__ = ["SurrogateRun"]
 
 _OTHER_SIZE = (
     "Its parameters have the shape of the first call. Call guide and Predictive with data of that "
@@ -29,7 +29,7 @@ _OTHER_SIZE = (
 )
 
 
-class SurrogateReading(Interpretation):
+class SurrogateRun(Interpretation):
     """One run of the model as a guide: latent sites updated, data and factors unheard."""
 
     def __init__(self, guide: Any, args: tuple, kwargs: dict[str, Any]):
@@ -46,7 +46,7 @@ class SurrogateReading(Interpretation):
         self._priors: dict[str, Any] = {}
         self._amortised = {encoding.plate for encoding in guide.encodings}
         self._encoded: dict[str, dict[str, jax.Array]] = {}
-        self._plates: dict[str, PlateRows] = {}
+        self._plates: dict[str, PlateSubsample] = {}
 
     # -------------------------------------------------------------------------------- encoders
 
@@ -58,7 +58,7 @@ class SurrogateReading(Interpretation):
     def _encode(self) -> None:
         """Look which rows and data this run has, and let the encoders read them."""
         observed = frozenset(s.name for s in self.program.observed)
-        gathered = gather(self.guide.model, self.args, self.kwargs, observed)
+        gathered = collect_model_data(self.guide.model, self.args, self.kwargs, observed)
         self._plates = gathered.plates
 
         def priors(key: jax.Array) -> dict[str, Any]:
@@ -122,18 +122,18 @@ class SurrogateReading(Interpretation):
         if address in self._spoken and address in self.sites:
             self._speak(address, self._residual(address, msg))
 
-    def _residual(self, address: str, msg: dict[str, Any]) -> Heard:
+    def _residual(self, address: str, msg: dict[str, Any]) -> Residual:
         """The noise of a site, standardised; shape batch + unconstrained event."""
         del address
         return residual(msg["_drawn_from"], msg["value"], msg["intermediates"])
 
-    def _speak(self, address: str, noise: Heard) -> None:
+    def _speak(self, address: str, noise: Residual) -> None:
         # Bodies of scans hand what they met to the frame outside, stacked; branches do not.
         if not any(part in ("true", "false") for part in self.frame.path):
             self.frame.extras["residual", address] = noise
         self.frame.noise[address] = noise
 
-    def _noise_of(self, address: str) -> Heard:
+    def _noise_of(self, address: str) -> Residual:
         frame = self.frame
         while frame is not None:
             if address in frame.noise:
@@ -143,9 +143,9 @@ class SurrogateReading(Interpretation):
             frame = frame.outside
         raise KeyError(address)
 
-    def _heard(self, context: Any) -> dict[str, Heard]:
+    def _heard(self, context: Any) -> dict[str, Residual]:
         """The noise that a site listens to, gathered."""
-        heard: dict[str, Heard] = {}
+        heard: dict[str, Residual] = {}
         if context is None:
             return heard
         if context.gates:
@@ -180,9 +180,9 @@ class SurrogateReading(Interpretation):
         window, _sources, numbers = self._window(path)
         # Plain zeros are seen to be empty: see `windows.py`.
         nothing: Any = np.zeros((window, numbers), jnp.result_type(float))
-        return Heard(nothing, nothing) if window else ()
+        return Residual(nothing, nothing) if window else ()
 
-    def to_remember(self, frame: Frame) -> Any:
+    def to_remember(self, frame: Body) -> Any:
         window, sources, _numbers = self._window(frame.path)
         return _flat([frame.noise[a] for a in sources]) if window else ()
 
@@ -223,13 +223,13 @@ class SurrogateReading(Interpretation):
         if not self.frame.is_root:
             return  # bodies report only what `reports` lets through
         if msg["value"] is None:
-            with outer_handlers(self):
+            with handlers_outside(self):
                 msg["kwargs"]["rng_key"] = numpyro.prng_key()
         msg["stop"] = True
 
     def _draw_without_gradient(self, msg: dict[str, Any]) -> None:
         """Draw a site that has no reparameterised draws; JAX cannot differentiate every sampler."""
-        with outer_handlers(self):
+        with handlers_outside(self):
             key = numpyro.prng_key()
         if key is not None:
             fixed = jax.tree.map(jax.lax.stop_gradient, msg["fn"])
@@ -266,7 +266,7 @@ class SurrogateReading(Interpretation):
             one = self._one_key(key)
             return self.guide.initial_value(site, name, one, self.args, self.kwargs, self._priors)
 
-        with outer_handlers(self):
+        with handlers_outside(self):
             return numpyro.param(
                 self.guide.parameter_name(site, name),
                 initial,
@@ -303,7 +303,7 @@ class SurrogateReading(Interpretation):
         }
 
 
-def _flat(heard: list[Heard], plates: list[int] | None = None) -> Heard:
+def _flat(heard: list[Residual], plates: list[int] | None = None) -> Residual:
     """Noise of several sites in one vector; with ``plates``, one for each cell of their plates."""
     keep = [0] * len(heard) if plates is None else plates
     return jax.tree.map(

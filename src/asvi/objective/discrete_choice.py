@@ -31,18 +31,18 @@ from asvi.program.dependence.terms import Dependence
 from asvi.program.program import Site
 from asvi.program.statements.stacked import Evaluated, log_prob_at
 
-__all__ = ["Choice", "choose", "configurations", "cost_of", "score_of"]
+__all__ = ["EstimatorChoice", "choose_estimators", "configurations", "cost_of", "score_of"]
 
 LARGEST_JOINT = 64  # configurations that are enumerated without being asked
 LARGEST_ASKED = 4096
 LARGEST_PARALLEL = 32
 WAYS = ("auto", "enumerate", "score")
 
-Wish = str | Mapping[str, str]
+EstimatorRequest = str | Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Choice:
+class EstimatorChoice:
     """Names of the sites by the way in which their gradients are had, and their values."""
 
     joint: tuple[str, ...] = ()
@@ -68,12 +68,12 @@ def _values(dependence: Dependence | None, name: str, fn: Distribution) -> np.nd
     return first if same else None
 
 
-def choose(
+def choose_estimators(
     dependence: Dependence | None,
     drawn: Mapping[str, dict[str, Any]],
     names: list[str],
-    wish: Wish,
-) -> Choice:
+    wish: EstimatorRequest,
+) -> EstimatorChoice:
     """The way of each of the sites ``names`` of ``drawn``, which have no gradients of their own.
 
     ``dependence`` is None for a guide that is no reading of the model: nothing is known of who
@@ -94,7 +94,7 @@ def choose(
         and len(auto) == len(names)
         and prod(sizes[n] for n in auto) <= LARGEST_JOINT
     ):
-        return Choice(joint=tuple(names), values=values)  # type: ignore[arg-type]
+        return EstimatorChoice(joint=tuple(names), values=values)  # type: ignore[arg-type]
     parallel: list[str] = []
     if dependence is not None:
         parallel = _parallel(dependence, [*asked, *auto], values, drawn, set(names))
@@ -110,10 +110,10 @@ def choose(
             raise _too_large(name, values[name], total * sizes[name], dependence)
     score = tuple(n for n in names if n not in joint and n not in parallel)
     joint_in_order = tuple(n for n in names if n in joint)
-    return Choice(joint_in_order, tuple(parallel), score, values)  # type: ignore[arg-type]
+    return EstimatorChoice(joint_in_order, tuple(parallel), score, values)  # type: ignore[arg-type]
 
 
-def _check_wish(wish: Wish, names: list[str]) -> None:
+def _check_wish(wish: EstimatorRequest, names: list[str]) -> None:
     given = {"": wish} if isinstance(wish, str) else dict(wish)
     for name, way in given.items():
         if way not in WAYS:

@@ -16,7 +16,7 @@ from asvi.families.guide_protocol import as_guide
 from asvi.objective import discrete_choice as discrete_sites
 from asvi.objective.discrete_choice import score_of
 from asvi.program.run_trace import Trace, is_random, latent_of, log_densities, log_density, trace_of
-from asvi.program.statements.masks import completed
+from asvi.program.statements.masks import complete_model
 from asvi.program.statements.stacked import Stacked
 
 __all__ = ["ELBO", "Draw", "log_density", "score_part", "trace_of"]
@@ -67,7 +67,7 @@ class ELBO(stock.ELBO):
         num_particles: int = 1,
         estimator: Estimator = "plain",
         vectorize_particles: bool | Callable = True,
-        discrete: discrete_sites.Wish = "auto",
+        discrete: discrete_sites.EstimatorRequest = "auto",
     ):
         if not isinstance(num_particles, int) or num_particles < 1:
             raise AsviError(
@@ -140,7 +140,7 @@ class ELBO(stock.ELBO):
             terms = {name: jnp.sum(term) for name, term in found.terms.items()}
             return Draw(terms, {}, found.mutable, found.latent)
         dependence = as_guide(guide).dependence
-        choice = discrete_sites.choose(dependence, found.latent, hard, self.discrete)
+        choice = discrete_sites.choose_estimators(dependence, found.latent, hard, self.discrete)
         return _enumerated(run, found, choice, dependence)
 
     def _run(self, rng_key, param_map, score_share, model, guide, args, kwargs, given) -> _Run:
@@ -152,7 +152,7 @@ class ELBO(stock.ELBO):
             for part in ("value", "intermediates"):
                 drawn[name][part] = jax.lax.stop_gradient(drawn[name][part])
         values = {name: site["value"] for name, site in drawn.items() if is_random(site)}
-        model = completed(model, as_guide(guide).improper)
+        model = complete_model(model, as_guide(guide).improper)
         met = trace_of(model, model_key, param_map, values, args, kwargs)
         _check_match(met, latent)
 
@@ -223,7 +223,7 @@ def score_part(scores: dict[str, tuple[jax.Array, jax.Array]]) -> jax.Array:
 def _enumerated(
     run: Callable[[dict[str, Any]], _Run],
     first: _Run,
-    choice: discrete_sites.Choice,
+    choice: discrete_sites.EstimatorChoice,
     dependence: Any,
 ) -> Draw:
     """Terms with the enumerated sites summed out, and the scores of the others."""

@@ -37,7 +37,7 @@ class Arguments:
     def __iter__(self) -> Iterator[Any]:
         return iter((self.args, self.kwargs))
 
-    def need_data(self, what: str) -> None:
+    def require_data(self, what: str) -> None:
         """Raise where ``what`` was asked of a fit that was loaded from a file without its data."""
         if not self.has_data:
             raise AsviError(

@@ -23,11 +23,11 @@ from numpyro.util import not_jax_tracer
 
 from asvi.errors import SiteError, warn_user
 from asvi.program.arguments import arrays_in
-from asvi.program.control_flow.handlers import alone
+from asvi.program.control_flow.handlers import without_handlers
 from asvi.program.program import Program, Site, survey
 from asvi.program.run_trace import log_densities, trace_of
 from asvi.program.statements.flat_prior import asked_support, is_flat
-from asvi.program.statements.masks import complete, counted, is_masked
+from asvi.program.statements.masks import complete_distribution, counted_part, is_masked
 
 __all__ = ["Improper", "find_improper", "has_masked_latents", "no_posterior", "told_of"]
 
@@ -187,7 +187,7 @@ class _Look:
 
     def met_at(self, values: dict[str, Any]) -> dict[str, Any]:
         model, args, kwargs = self.call
-        with alone():  # a guide is set up under the handlers of whoever calls it
+        with without_handlers():  # a guide is set up under the handlers of whoever calls it
             met = trace_of(model, jax.random.key(0), {}, values, args, kwargs)
         return {name: msg for name, msg in met.items() if msg["type"] == "sample"}
 
@@ -196,7 +196,7 @@ class _Look:
 
         def seen(values: dict[str, Any]) -> dict[str, jax.Array]:
             met = self.met_at(values)
-            return {name: counted(met[name]["fn"]) for name in self.sites}
+            return {name: counted_part(met[name]["fn"]) for name in self.sites}
 
         found = jax.jit(jax.vmap(seen))(self.values)
         return {name: ~np.asarray(x).any(0) for name, x in found.items()}
@@ -238,7 +238,10 @@ class _Look:
 
         def counts(values: dict[str, Any]) -> dict[str, jax.Array]:
             met = self.met_at(values)
-            return {name: counted(complete(met[name]["fn"], w)) for name, w in where.items()}
+            return {
+                name: counted_part(complete_distribution(met[name]["fn"], w))
+                for name, w in where.items()
+            }
 
         first = jax.tree.map(lambda x: x[0], self.values)
         return {name: np.asarray(x) for name, x in jax.jit(counts)(first).items()}

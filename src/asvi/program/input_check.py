@@ -22,7 +22,7 @@ from asvi.program.checks.checks import check_distribution, check_observed
 from asvi.program.compiling import Compiled
 from asvi.program.program import survey
 
-__all__ = ["InputCheck", "judge", "known_numbers"]
+__all__ = ["InputCheck", "known_numbers", "raise_if_invalid"]
 
 _proper = partial(check_distribution, edge_is_fine=True)
 
@@ -49,7 +49,7 @@ class InputCheck:
 
     def __call__(self, args: tuple, kwargs: dict[str, Any]) -> dict[str, Distribution]:
         """Every site's distribution at the prior's centre, by address."""
-        (run, about), self._begun = self._begun or _looking(self.model, args, kwargs), None
+        (run, about), self._begun = self._begun or _compiled_check(self.model, args, kwargs), None
         with known_numbers():
             try:
                 priors, values, at_center, at_draw = run()
@@ -65,13 +65,13 @@ class InputCheck:
                 # Constants of the model are known while it runs operation by operation: what is
                 # wrong can then be said where it stands.
                 with jax.ensure_compile_time_eval():
-                    _looking(self.model, args, kwargs)[0].function()
+                    _compiled_check(self.model, args, kwargs)[0].function()
                 raise
         return priors
 
     def begin(self, args: tuple, kwargs: dict[str, Any]) -> None:
         """Let the check of the next call, with these arguments, be compiled beside what goes on."""
-        run, about = _looking(self.model, args, kwargs)
+        run, about = _compiled_check(self.model, args, kwargs)
         with suppress(TypeError):  # the call itself deals with these
             self._begun = run.begin(), about
 
@@ -85,7 +85,7 @@ def known_numbers() -> AbstractContextManager:
     return nullcontext() if not_jax_tracer(jnp.zeros(())) else jax.ensure_compile_time_eval()
 
 
-def judge(
+def raise_if_invalid(
     center: dict[str, tuple[Distribution, Any]],
     draw: dict[str, tuple[Distribution, Any]],
     about: dict[str, Any],
@@ -111,7 +111,7 @@ def _judge(at_center: dict[str, Any], at_draw: dict[str, Any]) -> None:
             check_distribution(name, at_draw[name], edge_is_fine=True, only_finite=True)
 
 
-def _looking(
+def _compiled_check(
     model: Callable, args: tuple, kwargs: dict[str, Any]
 ) -> tuple[Compiled, dict[str, Any]]:
     """A compiled run of the model at centre and draw, and what it tells about the sites."""

@@ -7,12 +7,12 @@ import re
 from asvi.errors import SiteError, warn_user
 from asvi.program.program import Program
 
-__all__ = ["hint_at_scan", "jumps", "refuse_reversed_scans"]
+__all__ = ["check_reversed_scans", "discontinuous_sites", "warn_long_loops"]
 
 _LONG_LOOP = 16
 
 
-def refuse_reversed_scans(program: Program) -> None:
+def check_reversed_scans(program: Program) -> None:
     for path in sorted(program.reversed_scans):
         for site in program.in_block(path):
             raise SiteError(
@@ -25,7 +25,7 @@ def refuse_reversed_scans(program: Program) -> None:
             )
 
 
-def hint_at_scan(program: Program) -> None:
+def warn_long_loops(program: Program) -> None:
     groups: dict[tuple[str, str], list[str]] = {}
     for site in program.latent:
         if not site.block:
@@ -41,7 +41,7 @@ def hint_at_scan(program: Program) -> None:
             )
 
 
-def jumps(program: Program) -> frozenset[str]:
+def discontinuous_sites(program: Program) -> frozenset[str]:
     """Continuous latents that decide a branch: path gradients do not see the density jump there.
 
     Their gradients come by the score function.

@@ -19,12 +19,12 @@ from numpyro.distributions import (
     biject_to,
 )
 
-__all__ = ["center"]
+__all__ = ["prior_center"]
 
 SYMMETRIC = (Normal, Cauchy, Laplace, Logistic)
 
 
-def center(dist: Distribution) -> jax.Array | None:
+def prior_center(dist: Distribution) -> jax.Array | None:
     """The mean; where there is no finite one the median, else a value well inside the support.
 
     For a transformed distribution it is the image of the base distribution's centre: the mean of a
@@ -39,10 +39,10 @@ def center(dist: Distribution) -> jax.Array | None:
     if dist.support is None or dist.support.is_discrete:
         return None
     if isinstance(dist, ExpandedDistribution | Independent | MaskedDistribution):
-        inner = center(dist.base_dist)
+        inner = prior_center(dist.base_dist)
         return None if inner is None else jnp.broadcast_to(inner, dist.shape())
     if isinstance(dist, TransformedDistribution):
-        value = center(dist.base_dist)
+        value = prior_center(dist.base_dist)
         if value is None:
             return None
         for transform in dist.transforms:

@@ -33,10 +33,10 @@ from asvi.errors import ModelError, SiteError, name_used_twice, with_mended
 from asvi.program.addresses import address_of, block_address
 from asvi.program.checks.checks import check_data, check_distribution
 from asvi.program.checks.failures import explain_failure
-from asvi.program.control_flow.handlers import alone
+from asvi.program.control_flow.handlers import without_handlers
 from asvi.program.control_flow.interpretation import Interpretation
 from asvi.program.dependence.provenance import provenance
-from asvi.program.prior_center import center
+from asvi.program.prior_center import prior_center
 from asvi.program.statements.masks import is_masked
 from asvi.program.statements.ordinary import hidden_site_asking, is_fixed
 from asvi.program.traced import Traced
@@ -371,7 +371,7 @@ class Survey(Interpretation):
         self.sites[address] = site
         self.frame.extras[address] = fn
         if kind == "latent" and msg["value"] is None and self.start == "prior_mean":
-            msg["value"] = center(fn)
+            msg["value"] = prior_center(fn)
 
 
 def _hidden(name: str) -> SiteError:
@@ -405,7 +405,7 @@ def survey(
         given = {} if values is None else values
         # Validation is ours here: NumPyro's own cannot name the site.
         with (
-            alone(),
+            without_handlers(),
             validation_enabled(False),
             handlers.trace() as trace,
             handlers.seed(rng_seed=key),

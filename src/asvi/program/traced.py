@@ -38,8 +38,8 @@ __all__ = [
     "digest_of",
     "evaluate",
     "key_of",
-    "recorded",
-    "remade",
+    "record",
+    "remake",
     "without_unused",
 ]
 
@@ -51,7 +51,7 @@ _SILENT = ("name", "debug_info", "jvp_jaxpr_fun", "fwd_jaxpr_thunk", "bwd", "inl
 _RULES = 2  # derivatives of a function with a rule of its own that tell it apart
 
 
-def recorded(function: Callable, *inputs: Any) -> tuple[Any, Any]:
+def record(function: Callable, *inputs: Any) -> tuple[Any, Any]:
     """What ``jax.make_jaxpr`` makes of it, and the shapes of its outputs.
 
     JAX sees leaves alone: it compares trees, and a distribution may have arrays among what tells
@@ -79,11 +79,11 @@ class Traced:
     """
 
     def __init__(self, function: Callable, *inputs: Any, rules: bool = False):
-        closed, shape = recorded(function, *inputs)
+        closed, shape = record(function, *inputs)
         if _has_inner_constants(closed.jaxpr):
             flat = jax.tree.leaves(inputs)
             closed = jax.make_jaxpr(lambda *xs: _inlined(closed.jaxpr, closed.consts, xs))(*flat)
-        whole = remade(
+        whole = remake(
             closed.jaxpr,
             constvars=[],
             invars=[*closed.jaxpr.constvars, *closed.jaxpr.invars],
@@ -136,7 +136,7 @@ class Traced:
         """The part of it that makes these of its outputs: a truth for each leaf."""
         part = copy(self)
         kept = [v for v, is_wanted in zip(self.jaxpr.outvars, wanted, strict=True) if is_wanted]
-        part.jaxpr, part.consts = without_unused(remade(self.jaxpr, outvars=kept), self.consts)
+        part.jaxpr, part.consts = without_unused(remake(self.jaxpr, outvars=kept), self.consts)
         return part
 
     def __call__(self, *inputs: Any) -> Any:
@@ -209,7 +209,7 @@ def without_unused(jaxpr: Any, consts: list[Any]) -> tuple[Any, list[Any]]:
     return left, [c for c, is_used in zip(consts, used[:count], strict=True) if is_used]
 
 
-def remade(jaxpr: Any, **parts: Any) -> Any:
+def remake(jaxpr: Any, **parts: Any) -> Any:
     """A program with other inputs, outputs or operations; what its inputs were called is lost."""
     return jaxpr.replace(debug_info=jaxpr.debug_info.with_unknown_names(), **parts)
 
@@ -330,7 +330,7 @@ def rule_of(eqn: Any) -> Any:
     There is none with respect to numbers that the function closes over.
     """
     shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars]
-    function = alone(eqn)
+    function = equation_alone(eqn)
     if not all(map(_moves, shapes)):
         return None
     try:
@@ -349,7 +349,7 @@ def _moves(x: Any) -> bool:
     return jnp.issubdtype(x.dtype, np.inexact)
 
 
-def alone(eqn: Any) -> Callable:
+def equation_alone(eqn: Any) -> Callable:
     """One operation of a recorded program as a function of its inputs, a list of outputs."""
 
     def function(*xs: Any) -> list[Any]:

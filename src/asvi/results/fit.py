@@ -23,7 +23,7 @@ from asvi.fitting.request import EFFORTS, Request, checked_effort, checked_error
 from asvi.fitting.rungs import gaussian, trained
 from asvi.fitting.training import checkpoint as checkpoints
 from asvi.fitting.training.run import check_plan
-from asvi.fitting.training.settings import Plan
+from asvi.fitting.training.settings import TrainingSettings
 from asvi.program.arguments import check_options
 from asvi.results import inference_data
 from asvi.results.corrected_posterior import CorrectedPosterior
@@ -43,7 +43,7 @@ class Fit(Outcome):
     by itself, ``message`` why it stopped. ``print(result)`` shows a table and the verdict.
     """
 
-    told: str = field(default="", repr=False)
+    stored_diagnosis: str = field(default="", repr=False)
     """The diagnosis in words, of a loaded fit."""
     asked: dict[str, Any] = field(default_factory=dict, repr=False)
     """What :func:`fit` was called with."""
@@ -118,7 +118,7 @@ class Fit(Outcome):
 
     def to_arviz(self, draws: int = 1000, key: jax.Array | None = None) -> Any:
         """ArviZ data: posterior, prior, predictive draws, data, log likelihood; see ``docs``."""
-        self.problem.arguments.need_data("to_arviz()")
+        self.problem.arguments.require_data("to_arviz()")
         return inference_data.to_arviz(self.posterior, self, draws, key)
 
     def save(self, path: str | Path, model_path: str | None = None) -> None:
@@ -126,8 +126,10 @@ class Fit(Outcome):
 
         ``model_path``, like ``"my_model.py:model"``, lets ``asvi report`` find the model again.
         """
-        told = self.told or (str(self.diagnose()) if self.problem.arguments.has_data else "")
-        about = {"diagnosis": told, "model_path": model_path}
+        stored_diagnosis = self.stored_diagnosis or (
+            str(self.diagnose()) if self.problem.arguments.has_data else ""
+        )
+        about = {"diagnosis": stored_diagnosis, "model_path": model_path}
         stored.save(path, self.guide, self, self.correction, about)
 
     def __str__(self) -> str:
@@ -161,8 +163,8 @@ class Fit(Outcome):
             parts.append(f"verdict: {report.verdict}. {report.advice}")
             parts += [f"  - {reason}" for reason in report.reasons]
             parts += [f"note: {note}" for note in report.notes]
-        elif self.told:
-            parts.append(self.told)
+        elif self.stored_diagnosis:
+            parts.append(self.stored_diagnosis)
         return parts
 
 
@@ -238,7 +240,7 @@ def fit(
     check_options(model, "asvi.fit", options)
     max_error, effort = checked_error(max_error), checked_effort(effort)
     chosen = {"draws": draws, "max_steps": steps, "lanes": restarts, "tolerance": tolerance}
-    plan = Plan(**{name: value for name, value in chosen.items() if value is not None})
+    plan = TrainingSettings(**{name: value for name, value in chosen.items() if value is not None})
     check_plan(plan)
     if checkpoint is not None:
         checkpoints.check_writable(checkpoint)
@@ -323,7 +325,7 @@ def load(
     not its code.
     """
     outcome, about = stored.load(path, model, family, args, kwargs)
-    return _as_fit(outcome, told=about["diagnosis"])
+    return _as_fit(outcome, stored_diagnosis=about["diagnosis"])
 
 
 def _family(family: Any, amortize: str | None) -> Any:
@@ -338,7 +340,7 @@ def _family(family: Any, amortize: str | None) -> Any:
     return Amortized(plate=amortize, base=family)
 
 
-def _with_optimizer(plan: Plan, optimizer: Any) -> Plan:
+def _with_optimizer(plan: TrainingSettings, optimizer: Any) -> TrainingSettings:
     """The plan with a user's optimiser, whose learning rate is its own affair."""
     if optimizer is None:
         return plan

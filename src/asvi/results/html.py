@@ -48,7 +48,7 @@ def pictures(fit: Fit) -> dict[str, Any]:
 def write_html(fit: Fit, path: str | Path, title: str = "asvi fit") -> None:
     """Write the report; everything, pictures included, is in the one file."""
     check_writable(path)
-    diagnosis = str(fit.diagnose()) if fit.problem.arguments.has_data else fit.told
+    diagnosis = str(fit.diagnose()) if fit.problem.arguments.has_data else fit.stored_diagnosis
     verdict = next(
         (line.removeprefix("verdict: ") for line in diagnosis.splitlines() if line), "unknown"
     )

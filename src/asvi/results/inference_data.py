@@ -137,7 +137,7 @@ def prior_draws(posterior: Posterior, key: jax.Array, draws: int) -> dict[str, A
             if name in names or site["type"] == "deterministic"
         }
 
-    return problem.bound.over_draws("prior", one)((), posterior.params, key=key, count=draws)
+    return problem.bound.map_in_batches("prior", one)((), posterior.params, key=key, count=draws)
 
 
 def _observed(posterior: Posterior) -> dict[str, np.ndarray]:
@@ -149,7 +149,7 @@ def _observed(posterior: Posterior) -> dict[str, np.ndarray]:
         met = trace_of(problem.model, key, params, {}, args, kwargs)
         return {name: met[name]["value"] for name in sorted(names)}
 
-    run = problem.bound.over_draws("observed", one)
+    run = problem.bound.map_in_batches("observed", one)
     found = run((), posterior.params, key=jax.random.key(0), count=1)
     return {name: np.asarray(value)[0] for name, value in found.items()}
 

@@ -12,7 +12,7 @@ from numpyro import handlers
 from numpyro.distributions import Unit, biject_to
 from numpyro.infer import Predictive
 
-from asvi.density.many_draws import OverDraws
+from asvi.density.many_draws import ManyDraws
 from asvi.density.split_keys import split
 from asvi.errors import SiteError
 from asvi.fitting.guide_draws import Draws, GuideDraws
@@ -153,8 +153,8 @@ class Posterior(GuideDraws):
                 model = handlers.substitute(Interpretation(self.problem.model), data=params)
                 return Predictive(model, values, batch_ndims=0)(key, *args, **kwargs)
 
-            return OverDraws(elsewhere)(latent, self.params, key=noise_key)
-        self.problem.arguments.need_data("predictive() without arguments")
+            return ManyDraws(elsewhere)(latent, self.params, key=noise_key)
+        self.problem.arguments.require_data("predictive() without arguments")
         observed = [s.name for s in self.problem.program.sites if s.kind == "observed"]
 
         def one(key, values, params):
@@ -163,12 +163,12 @@ class Posterior(GuideDraws):
             return {name: met[name]["value"] for name in observed}
 
         given = {name: found[name] for name in self.deciding(found)}
-        run = self.problem.bound.over_draws("predictive", one)
+        run = self.problem.bound.map_in_batches("predictive", one)
         return run(given, self.params, key=noise_key)
 
     def log_likelihood(self, draws: Draws) -> dict[str, jax.Array]:
         """Pointwise log likelihood of each observed site at each draw (one leading axis)."""
-        self.problem.arguments.need_data("log_likelihood()")
+        self.problem.arguments.require_data("log_likelihood()")
         given = {name: draws[name] for name in self.deciding(draws)}
         observed = [s.name for s in self.problem.program.sites if s.kind == "observed"]
 
@@ -176,7 +176,7 @@ class Posterior(GuideDraws):
             met = self.met_at(values, params)
             return {n: met[n]["fn"].log_prob(met[n]["value"]) for n in observed}
 
-        return self.problem.bound.over_draws("log_likelihood", one)(given, self.params)
+        return self.problem.bound.map_in_batches("log_likelihood", one)(given, self.params)
 
     # ------------------------------------------------------------------------------------ NUTS
 
@@ -208,7 +208,7 @@ class Posterior(GuideDraws):
             return {n: biject_to(met[n]["fn"].support).inv(values[n]) for n in names}
 
         given = {name: found[name] for name in self.deciding(found)}
-        free = self.problem.bound.over_draws("free", one)(given, self.params)
+        free = self.problem.bound.map_in_batches("free", one)(given, self.params)
         start, variance = {}, []
         for name in names:
             # A draw may be rounded to the end of its interval.

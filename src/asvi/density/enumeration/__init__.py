@@ -1,5 +1,5 @@
 """Discrete sites summed out of a model's density, exactly, and drawn given all others."""
 
-from asvi.density.enumeration.enumerated import Enumerated, NotEnumerable, enumerated
+from asvi.density.enumeration.enumerated import Enumerated, NotEnumerable, enumerate_sites
 
-__all__ = ["Enumerated", "NotEnumerable", "enumerated"]
+__all__ = ["Enumerated", "NotEnumerable", "enumerate_sites"]

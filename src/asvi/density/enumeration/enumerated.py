@@ -21,17 +21,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from asvi.density.constant_folding import folded
+from asvi.density.constant_folding import fold_constants
 from asvi.density.enumeration.elimination import Elimination, Factors, TooLarge
 from asvi.density.enumeration.reach import TooLong, reach
 from asvi.density.enumeration.supports import support_of_site
 from asvi.errors import AsviError
-from asvi.program.control_flow.handlers import alone
+from asvi.program.control_flow.handlers import without_handlers
 from asvi.program.program import Program, Site
 from asvi.program.run_trace import Trace, log_densities, trace_of
 from asvi.program.traced import Traced
 
-__all__ = ["Enumerated", "NotEnumerable", "enumerated"]
+__all__ = ["Enumerated", "NotEnumerable", "enumerate_sites"]
 
 MOST_RUNS = 1024  # of the model
 MOST_ELEMENTS = 20_000
@@ -80,7 +80,7 @@ class Enumerated:
             return self._densities(model, {**others, **discrete}, {}, args, kwargs)
 
         traced = Traced(densities, self.shapes, free)
-        jaxpr, consts = folded(traced.jaxpr, traced.consts)
+        jaxpr, consts = fold_constants(traced.jaxpr, traced.consts)
         order = jax.tree.leaves({n: n for n in self.shapes})
         try:
             found = reach(jaxpr, consts, range(len(order)))
@@ -221,7 +221,7 @@ class Enumerated:
         self, model: Callable, values: Values, params: Values, args: tuple, kwargs: dict[str, Any]
     ) -> dict[str, jax.Array]:
         """Log densities of all sites of a run, one for each element."""
-        with alone():
+        with without_handlers():
             met = trace_of(model, jax.random.key(0), params, values, args, kwargs)
         self._check_data(met)
         return {n: log_densities(m) for n, m in met.items() if m["type"] == "sample"}
@@ -237,7 +237,7 @@ class Enumerated:
                 )
 
 
-def enumerated(
+def enumerate_sites(
     program: Program, model: Callable, args: tuple, kwargs: dict[str, Any]
 ) -> Enumerated | None:
     """How the model's discrete sites are summed out; None where it has none.

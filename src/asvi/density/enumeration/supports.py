@@ -9,7 +9,7 @@ import numpy as np
 from jax.extend.core import Literal
 from numpyro.distributions import Distribution
 
-from asvi.density.constant_folding import folded
+from asvi.density.constant_folding import fold_constants
 from asvi.program.program import Program, Site
 from asvi.program.statements.stacked import Stacked
 
@@ -41,7 +41,7 @@ def support_of_site(program: Program, site: Site) -> np.ndarray | None:
     recorded = program.recorded
     paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(recorded.shape)[0]]
     own = recorded.only([path[0].idx == 0 and path[1].key == site.address for path in paths])
-    jaxpr, consts = folded(own.jaxpr, own.consts)
+    jaxpr, consts = fold_constants(own.jaxpr, own.consts)
     known = dict(zip(jaxpr.invars, consts))
     leaves, tree = jax.tree.flatten(site.distribution)
     values = [

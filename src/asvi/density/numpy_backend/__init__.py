@@ -1,5 +1,5 @@
 """Takes functions of arrays; gives them as NumPy computes them: traced by JAX, not compiled."""
 
-from asvi.density.numpy_backend.tape import InNumpy, Tape
+from asvi.density.numpy_backend.tape import NumpyFunction, Tape
 
-__all__ = ["InNumpy", "Tape"]
+__all__ = ["NumpyFunction", "Tape"]

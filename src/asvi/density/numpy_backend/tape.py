@@ -4,7 +4,7 @@ The compiler takes longer over a small model than NumPy over all that is asked o
 traced (derivatives and batches included) is run operation by operation:
 
 >>> import jax, jax.numpy as jnp, numpy as np
->>> slope = InNumpy(jax.grad(lambda x: jnp.sum(jnp.sin(x) ** 2)), np.zeros(3))
+>>> slope = NumpyFunction(jax.grad(lambda x: jnp.sum(jnp.sin(x) ** 2)), np.zeros(3))
 >>> print(slope(np.array([0.0, 0.5, 1.0])).round(3))
 [0.    0.841 0.909]
 
@@ -39,7 +39,7 @@ from asvi.density.numpy_backend.random_keys import OF_KEYS, is_known_key, made_o
 from asvi.density.numpy_backend.reductions import OF_AXES
 from asvi.density.numpy_backend.slots import Slots, Step
 
-__all__ = ["InNumpy", "Tape"]
+__all__ = ["NumpyFunction", "Tape"]
 
 #: What makes the function of an operation.
 MAKERS = {**OF_ENTRIES, **OF_PLACES, **OF_AXES}
@@ -65,12 +65,12 @@ _INLINED = {
 }
 
 
-class InNumpy:
+class NumpyFunction:
     """``function`` for inputs of the shapes and types of these, trees of arrays.
 
     ``along`` has values and forward derivatives, where the first ``moving`` arrays move:
 
-    >>> product = InNumpy(lambda x: x[0] * x[1], np.zeros(2), moving=1)
+    >>> product = NumpyFunction(lambda x: x[0] * x[1], np.zeros(2), moving=1)
     >>> found, moved = product.along((np.array([3.0, 5.0]),), (np.array([1.0, 0.0]),))
     >>> float(found), float(moved)
     (15.0, 5.0)
@@ -84,10 +84,10 @@ class InNumpy:
     def __call__(self, *inputs: Any) -> Any:
         return jax.tree.unflatten(self._tree, self.tape(jax.tree.leaves(inputs)))
 
-    def given(self, *inputs: Any) -> InNumpy:
+    def given(self, *inputs: Any) -> NumpyFunction:
         """The function of those alone that vary, the others being these, which are to stay.
 
-        >>> scaled = InNumpy(lambda x, s: x * jax.numpy.exp(s), np.zeros(2), 0.0, varying=1)
+        >>> scaled = NumpyFunction(lambda x, s: x * jax.numpy.exp(s), np.zeros(2), 0.0, varying=1)
         >>> scaled.given(np.float32(0.0))(np.ones(2)).tolist()
         [1.0, 1.0]
         """

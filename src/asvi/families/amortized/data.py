@@ -29,10 +29,10 @@ from numpyro.primitives import _PYRO_STACK
 
 from asvi.program.control_flow.handlers import handler_stack
 from asvi.program.control_flow.interpretation import Interpretation
-from asvi.program.prior_center import center
+from asvi.program.prior_center import prior_center
 from asvi.program.statements.ordinary import is_fixed
 
-__all__ = ["Gathered", "Observation", "PlateRows", "gather"]
+__all__ = ["ModelData", "Observation", "PlateSubsample", "collect_model_data"]
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Observation:
 
 
 @dataclass(frozen=True)
-class PlateRows:
+class PlateSubsample:
     """A plate in this run: its size, and the rows that it takes (None: all of them)."""
 
     size: int
@@ -66,11 +66,11 @@ class PlateRows:
 
 
 @dataclass
-class Gathered:
+class ModelData:
     """What one run of the model holds."""
 
     observed: dict[str, Observation] = field(default_factory=dict)
-    plates: dict[str, PlateRows] = field(default_factory=dict)
+    plates: dict[str, PlateSubsample] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
     """Sites that hold no data in this run, though they did when the guide was set up."""
 
@@ -78,7 +78,7 @@ class Gathered:
 class _Gathering(Interpretation):
     def __init__(self, observed: frozenset[str]):
         super().__init__()
-        self.known, self.found = observed, Gathered()
+        self.known, self.found = observed, ModelData()
 
     def visit(self, msg: dict[str, Any]) -> None:
         name, fn = msg["name"], msg["fn"]
@@ -94,7 +94,7 @@ class _Gathering(Interpretation):
         elif not msg["is_observed"]:
             if name in self.known:
                 self.found.missing = (*self.found.missing, name)
-            value = center(fn)
+            value = prior_center(fn)
             msg["value"] = fn.sample(jax.random.key(0)) if value is None else value
         msg["stop"] = True
 
@@ -110,15 +110,15 @@ class _Gathering(Interpretation):
         if msg["type"] == "plate" and self.frame.is_root:
             size, part = msg["args"]
             rows = msg["value"] if part is not None and part != size else None
-            self.found.plates[msg["name"]] = PlateRows(size, rows)
+            self.found.plates[msg["name"]] = PlateSubsample(size, rows)
 
 
-def gather(
+def collect_model_data(
     model: Callable,
     args: tuple,
     kwargs: dict[str, Any],
     observed: frozenset[str] = frozenset(),
-) -> Gathered:
+) -> ModelData:
     """Plates and data of ``model(*args, **kwargs)`` under the handlers around, but traces.
 
     ``observed`` are the sites that held data when the guide was set up.

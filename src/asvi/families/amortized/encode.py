@@ -11,8 +11,8 @@ from numpyro import handlers
 
 from asvi.distributions.domains import PriorWeight, prior_weight_shape
 from asvi.errors import AsviError, FamilyError, SiteError, with_mended
-from asvi.families.amortized.data import gather
-from asvi.families.amortized.encoder_input import data_of, inner_axes
+from asvi.families.amortized.data import collect_model_data
+from asvi.families.amortized.encoder_input import encoder_input, inner_axes
 from asvi.families.amortized.networks import SetEncoder, as_network
 from asvi.families.amortized.plate_encoder import (
     Head,
@@ -22,7 +22,7 @@ from asvi.families.amortized.plate_encoder import (
     named_outputs,
 )
 from asvi.families.convex import data_terms
-from asvi.program.control_flow.handlers import alone
+from asvi.program.control_flow.handlers import without_handlers
 from asvi.program.program import Plate, Program, Site
 
 __all__ = ["plate_encoder"]
@@ -51,9 +51,9 @@ def plate_encoder(
 
     def look(key: jax.Array) -> tuple[Any, Any]:
         nonlocal network
-        with alone(), handlers.seed(rng_seed=key):
-            gathered = gather(model, args, kwargs)
-        data = data_of(family, plate, gathered, args, kwargs)
+        with without_handlers(), handlers.seed(rng_seed=key):
+            gathered = collect_model_data(model, args, kwargs)
+        data = encoder_input(family, plate, gathered, args, kwargs)
         if isinstance(family.encoder, SetEncoder):
             network = family.encoder.over(inner_axes(family, plate, gathered, data))
         else:

@@ -8,13 +8,13 @@ import jax
 import jax.numpy as jnp
 
 from asvi.errors import FamilyError, SiteError, with_mended
-from asvi.families.amortized.data import Gathered
+from asvi.families.amortized.data import ModelData
 
-__all__ = ["data_of", "inner_axes"]
+__all__ = ["encoder_input", "inner_axes"]
 
 
-def data_of(
-    family: Any, plate: str, gathered: Gathered, args: tuple, kwargs: dict[str, Any]
+def encoder_input(
+    family: Any, plate: str, gathered: ModelData, args: tuple, kwargs: dict[str, Any]
 ) -> Any:
     """What the encoder is given in this run: arrays whose first axis is the plate's."""
     if family.features is not None:
@@ -42,7 +42,7 @@ def data_of(
 
 
 def _features(
-    family: Any, plate: str, gathered: Gathered, args: tuple, kwargs: dict[str, Any]
+    family: Any, plate: str, gathered: ModelData, args: tuple, kwargs: dict[str, Any]
 ) -> Any:
     assert family.features is not None
     try:
@@ -76,7 +76,7 @@ def _features(
     return jax.tree.map(rows, given)
 
 
-def inner_axes(family: Any, plate: str, gathered: Gathered, data: Any) -> Any:
+def inner_axes(family: Any, plate: str, gathered: ModelData, data: Any) -> Any:
     """How many axes after the first hold a point's several observations, for each array."""
     if family.features is not None:
         return jax.tree.map(lambda _: 0, data)

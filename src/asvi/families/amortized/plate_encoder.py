@@ -13,8 +13,8 @@ from numpyro.distributions import Distribution, biject_to, constraints
 
 from asvi.distributions.domains import PriorWeight, inside, prior_weight_shape
 from asvi.distributions.registry import decompose
-from asvi.families.amortized.data import Gathered
-from asvi.families.amortized.encoder_input import data_of
+from asvi.families.amortized.data import ModelData
+from asvi.families.amortized.encoder_input import encoder_input
 from asvi.families.amortized.networks import Network
 from asvi.families.convex import data_terms
 from asvi.families.parameter import NETWORK_STEP, SHUT, Parameter, Role, layer_step
@@ -104,9 +104,9 @@ class PlateEncoder:
                 found[f"{prefix}/head_bias"] = _of_network(head.free_shape, 1.0)
         return found
 
-    def read(self, gathered: Gathered, args: tuple, kwargs: dict[str, Any]) -> Any:
+    def read(self, gathered: ModelData, args: tuple, kwargs: dict[str, Any]) -> Any:
         """What the encoder is given in this run: arrays whose first axis is the plate's."""
-        return data_of(self.family, self.plate, gathered, args, kwargs)
+        return encoder_input(self.family, self.plate, gathered, args, kwargs)
 
     def encode(
         self, data: Any, ask: Ask, priors: Callable[[jax.Array], dict[str, Distribution]]

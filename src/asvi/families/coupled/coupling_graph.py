@@ -21,10 +21,10 @@ from itertools import combinations
 from math import prod
 from typing import NamedTuple
 
-from asvi.density.block_structure import LARGEST_DENSE, cells_of, has_long_chain
+from asvi.density.block_structure import LARGEST_DENSE, find_blocks, has_long_chain
 from asvi.program.program import Program, Site
 
-__all__ = ["Context", "Limits", "Noise", "choose_contexts", "moral_edges"]
+__all__ = ["CouplingSettings", "Inputs", "ResidualSpec", "choose_inputs", "moral_edges"]
 
 Shape = tuple[int, ...]
 MOST_ACROSS = 100_000  # edges between what groups have in common and the groups
@@ -32,7 +32,7 @@ LARGEST_BENT = 2_000  # latent numbers: beyond, every weight per number is felt
 
 
 @dataclass(frozen=True)
-class Limits:
+class CouplingSettings:
     """How much coupling is affordable."""
 
     max_edges: int = 20_000
@@ -42,7 +42,7 @@ class Limits:
     """Steps of a chain that are looked back on; None: as many as fit."""
 
 
-class Noise(NamedTuple):
+class ResidualSpec(NamedTuple):
     """What a site has to tell: numbers of this shape in one run of its body, plates at full size.
 
     ``moves`` where it can be moved by others. A discrete site cannot, and tells its value.
@@ -58,7 +58,7 @@ class Noise(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Context:
+class Inputs:
     """What one site listens to; addresses in program order."""
 
     shape: Shape = ()
@@ -98,9 +98,9 @@ class Context:
         return self.window * self.size(self.window_sources)
 
 
-def choose_contexts(
-    program: Program, noises: dict[str, Noise], limits: Limits
-) -> dict[str, Context]:
+def choose_inputs(
+    program: Program, noises: dict[str, ResidualSpec], limits: CouplingSettings
+) -> dict[str, Inputs]:
     """Contexts of the sites in ``noises``, by address, in program order."""
     sites = [site for site in program.latent if site.address in noises]
     chooser = _Chooser(program, sites, noises, limits)
@@ -108,7 +108,9 @@ def choose_contexts(
 
 
 class _Chooser:
-    def __init__(self, program: Program, sites: list[Site], noises: dict[str, Noise], limits):
+    def __init__(
+        self, program: Program, sites: list[Site], noises: dict[str, ResidualSpec], limits
+    ):
         self.sites, self.noises = sites, noises
         self.shapes = shapes = {address: noise.shape for address, noise in noises.items()}
         self.near = {frozenset(edge) for edge in moral_edges(program)}
@@ -118,11 +120,13 @@ class _Chooser:
         whole = {site.address: site.steps + shapes[site.address] for site in sites}
         self.rich = numbers <= LARGEST_DENSE and not has_long_chain(sites, whole)
         self.bent = numbers <= LARGEST_BENT
-        cells = cells_of(sites, whole) if all(noise.moves for noise in noises.values()) else None
-        self.framed = cells is not None
-        if cells is not None and cells.groups and limits.max_edges:
+        structure = (
+            find_blocks(sites, whole) if all(noise.moves for noise in noises.values()) else None
+        )
+        self.framed = structure is not None
+        if structure is not None and structure.groups and limits.max_edges:
             # What cells have in common couples them to it, and through it: no edge is as good.
-            across = len(cells.core) * (cells.size - len(cells.core))
+            across = len(structure.core) * (structure.size - len(structure.core))
             self.budget = max(self.budget, min(across + limits.max_edges, MOST_ACROSS))
         self.limits = limits
         self.spent = 0
@@ -133,11 +137,11 @@ class _Chooser:
         self.spent += edges
         return True
 
-    def choose(self, i: int, site: Site) -> Context:
+    def choose(self, i: int, site: Site) -> Inputs:
         shape = self.shapes[site.address]
         runs, numbers = prod(site.steps), prod(shape)
         moves = self.noises[site.address].moves
-        context = Context(shape, moves, frame=self.framed, rich=self.rich, bent=self.bent)
+        context = Inputs(shape, moves, frame=self.framed, rich=self.rich, bent=self.bent)
         if not moves:
             return self._gated(context, i, site)
         context = self._celled(self._gated(context, i, site), i, site, runs)
@@ -153,7 +157,7 @@ class _Chooser:
     def _speaking(self, sites: list[Site]) -> list[Site]:
         return [site for site in sites if self.noises[site.address].speaks]
 
-    def _gated(self, context: Context, i: int, site: Site) -> Context:
+    def _gated(self, context: Inputs, i: int, site: Site) -> Inputs:
         left, gates = self.limits.max_gates, []
         earlier = self._speaking(self.sites[:i])
         candidates = [s for s in earlier if not s.plates and not s.block]
@@ -166,7 +170,7 @@ class _Chooser:
                 context = self._sized(context, other.address, size)
         return replace(context, gates=tuple(gates))
 
-    def _celled(self, context: Context, i: int, site: Site, runs: int) -> Context:
+    def _celled(self, context: Inputs, i: int, site: Site, runs: int) -> Inputs:
         left, cell = self.limits.max_cell if self.bent else 0, []
         for other in self._speaking(self.sites[:i]):
             size = _aligned_size(site, other, self.shapes[other.address])
@@ -176,7 +180,7 @@ class _Chooser:
                 context = replace(context, cell_size=context.cell_size + size)
         return replace(context, cell=tuple(cell))
 
-    def _within(self, context: Context, site: Site, runs: int, numbers: int) -> Context:
+    def _within(self, context: Inputs, site: Site, runs: int, numbers: int) -> Inputs:
         half = 0.5 * self.least
         if numbers > 1 and not _subsampled(site) and self.afford(runs * numbers**2, half):
             return replace(context, within=numbers)
@@ -185,7 +189,7 @@ class _Chooser:
             return replace(context, within=event)
         return replace(context, dropped=(site.address,)) if numbers > 1 else context
 
-    def _windowed(self, context: Context, site: Site, runs: int, numbers: int) -> Context:
+    def _windowed(self, context: Inputs, site: Site, runs: int, numbers: int) -> Inputs:
         if not site.steps or _subsampled(site) or not site.block[-1].startswith("scan"):
             return context
         length = site.steps[-1]
@@ -202,7 +206,7 @@ class _Chooser:
             context = self._sized(context, address, prod(self.shapes[address]))
         return replace(context, window=window, window_sources=tuple(sources))
 
-    def _listen(self, context: Context, site: Site, other: Site, numbers: int) -> Context:
+    def _listen(self, context: Inputs, site: Site, other: Site, numbers: int) -> Inputs:
         # A scan that has ended gives the noise of all its steps.
         ended = len(_beyond(other, site))
         over = other.steps[len(other.steps) - ended :]
@@ -217,7 +221,7 @@ class _Chooser:
         return replace(context, dropped=(*context.dropped, other.address))
 
     @staticmethod
-    def _sized(context: Context, address: str, size: int) -> Context:
+    def _sized(context: Inputs, address: str, size: int) -> Inputs:
         kept = tuple(pair for pair in context.sizes if pair[0] != address)
         return replace(context, sizes=(*kept, (address, size)))
 

@@ -13,16 +13,17 @@ draws:
     + Q\\varphi(r))), \\qquad v = w + a(\\sqrt{1 + w^2} - 1), \\quad w = S(z), \\quad
     z \\sim p_{\\theta'}.
 
-f are features of the globals' residuals (:func:`steering`): themselves, squares and tails, of the
-noise as drawn and as moved.
+f are features of the globals' residuals (:func:`gain_features`): themselves, squares and tails, of
+the noise as drawn and as warped.
 
 r is a function of values already drawn, so each site is an ordinary conditional distribution with
 an exact density. With all weights at 0, where they start, it is the convex update; with every
 earlier residual in the context it contains every Gaussian over the noise, and so, at λ=0, every
-full-rank Gaussian over the unconstrained latents. The skew a, the stretches C and the bends Q (see
-:func:`curved`), which listen to globals and to the same cell of a plate, hold what no Gaussian can.
-So do *loudness* L and *voice* V, how much a number hears and how loud it speaks: how the noise of a
-chain hangs together is another matter where its scale is large. Large models go without. S, at the
+full-rank Gaussian over the unconstrained latents. The skew a, the scales C and the shifts Q (see
+:func:`product_features`), which take globals and the same member of a plate as input, hold what no
+Gaussian can. So do the *input gain* L and the *output gain* V, how much a number takes from others
+and passes on: how the noise of a chain hangs together is another matter where its scale is large.
+Large models go without. S, at the
 globals of small models, is a monotone spline (:mod:`asvi.distributions.spline`), elsewhere w is z.
 
 In small models, and in large ones whose plates say what is apart
@@ -45,21 +46,26 @@ import numpy as np
 from numpyro.distributions import Distribution, biject_to
 
 from asvi.distributions.registry import Parameterization
-from asvi.distributions.spline import WEIGHTS
+from asvi.distributions.spline import N_SPLINE_WEIGHTS
 from asvi.distributions.standardize import noise_shape
-from asvi.distributions.warped_noise import Heard, MovedNoise
+from asvi.distributions.warped_noise import Residual, WarpedNoise
 from asvi.errors import FamilyError
 from asvi.families.convex import ConvexUpdate, free_leaves
-from asvi.families.coupled.coupling_graph import Context, Limits, Noise, choose_contexts
+from asvi.families.coupled.coupling_graph import (
+    CouplingSettings,
+    Inputs,
+    ResidualSpec,
+    choose_inputs,
+)
 from asvi.families.coupled.features import (
     CROSSED,
     applied,
-    bending,
-    bends,
     blocks,
-    curved,
-    steering,
-    steers,
+    gain_features,
+    n_gain_features,
+    n_shift_features,
+    product_features,
+    shift_features,
 )
 from asvi.families.gaussian_share import GaussianShare, Held
 from asvi.families.parameter import Parameter, Role
@@ -128,21 +134,21 @@ class Coupled(ConvexUpdate):
 
     # --------------------------------------------------------------------------------- inputs
 
-    def inputs(self, program: Program, sites: list[Site]) -> dict[str, Context]:
+    def inputs(self, program: Program, sites: list[Site]) -> dict[str, Inputs]:
         """What each site listens to, by address."""
         shapes = {}
         for site in sites:
             shape = noise_shape(site)
             moves = shape is not None
             value = site.full_batch_shape + site.event_shape
-            shapes[site.address] = Noise(shape if moves else value, moves, site.is_discrete)
+            shapes[site.address] = ResidualSpec(shape if moves else value, moves, site.is_discrete)
         if self.context == "none":
-            return {a: Context(noise.shape, moves=noise.moves) for a, noise in shapes.items()}
-        limits = Limits(self.max_edges, window=self.window)
-        chosen = choose_contexts(program, shapes, limits)
+            return {a: Inputs(noise.shape, moves=noise.moves) for a, noise in shapes.items()}
+        limits = CouplingSettings(self.max_edges, window=self.window)
+        chosen = choose_inputs(program, shapes, limits)
         if self.context == "globals":
             return {
-                a: Context(
+                a: Inputs(
                     c.shape, c.moves, c.gates, dense=c.gates if c.moves else (), sizes=c.sizes
                 )
                 for a, c in chosen.items()
@@ -151,10 +157,10 @@ class Coupled(ConvexUpdate):
 
     # ----------------------------------------------------------------------------- parameters
 
-    def declare_with(self, site: Site, inputs: Context) -> dict[str, Parameter]:
+    def declare_with(self, site: Site, inputs: Inputs) -> dict[str, Parameter]:
         declared = ConvexUpdate.declare(self, site)
         gates = inputs.size(inputs.gates)
-        features = steers(gates, inputs.rich)
+        features = n_gain_features(gates, inputs.rich)
         if gates:
             for name, parameter in list(declared.items()):
                 is_term = parameter.role is Role.DATA_TERM
@@ -176,7 +182,9 @@ class Coupled(ConvexUpdate):
             declared["coupling/skew"] = _zeros(inputs.shape)
         alone = not site.steps and not site.plates
         if inputs.rich and alone and prod(inputs.shape) <= CROSSED:
-            declared["coupling/spline"] = _zeros((*inputs.shape, WEIGHTS), Role.SPLINE, SPLINE_STEP)
+            declared["coupling/spline"] = _zeros(
+                (*inputs.shape, N_SPLINE_WEIGHTS), Role.SPLINE, SPLINE_STEP
+            )
         for name, size in _steered_sizes(inputs, gates, features).items():
             declared[f"coupling/{name}"] = _row(inputs.shape, size)
         numbers = {
@@ -197,7 +205,7 @@ class Coupled(ConvexUpdate):
         prior: Distribution,
         parameters: dict[str, jax.Array],
         site: Site,
-        residuals: dict[str, Heard],
+        residuals: dict[str, Residual],
     ) -> Distribution:
         heard = residuals
         constraint = {n: p.constraint for n, p in ConvexUpdate.declare(self, site).items()}
@@ -218,13 +226,15 @@ class Coupled(ConvexUpdate):
             if n in coupling
         }
         offset = parameters["coupling/offset"] + steered.get("coupling/bend_gates", 0.0)
-        stretch = parameters["coupling/stretch"] + steered.get("coupling/stretch_gates", 0.0)
+        log_scale = parameters["coupling/stretch"] + steered.get("coupling/stretch_gates", 0.0)
         if "coupling/bend_cell" in parameters:
             bend, widen = parameters["coupling/bend_cell"], parameters["coupling/stretch_cell"]
             cell = heard["cell"]
             rich = widen.shape[-1] > cell.drawn.shape[-1]
-            offset = offset + applied(bend, bending(cell) if rich else curved(cell.drawn))
-            stretch = stretch + applied(widen, steering(cell) if rich else cell.drawn)
+            offset = offset + applied(
+                bend, shift_features(cell) if rich else product_features(cell.drawn)
+            )
+            log_scale = log_scale + applied(widen, gain_features(cell) if rich else cell.drawn)
         said, shift = jnp.zeros(()), None
         for kind, hear in LISTENS.items():
             if f"coupling/{kind}" in parameters:
@@ -232,25 +242,25 @@ class Coupled(ConvexUpdate):
             if f"frame/{kind}" in frame:
                 more = hear(frame[f"frame/{kind}"], heard[kind].moved)
                 shift = more if shift is None else shift + more
-        loudness, voice = (
+        input_gain, output_gain = (
             jnp.exp(steered[f"coupling/{n}"]) if f"coupling/{n}" in steered else None
             for n in ("loudness", "voice")
         )
-        if loudness is not None:
-            said, shift = loudness * said, None if shift is None else loudness * shift
+        if input_gain is not None:
+            said, shift = input_gain * said, None if shift is None else input_gain * shift
         within = parameters.get("coupling/within")
         # A triangle of its own for each draw is dear where it is large, or in a loop.
         gated = within is not None and within.shape[-1] <= GATED and not site.steps
-        return MovedNoise(
+        return WarpedNoise(
             base,
             offset + said,
-            stretch,
+            log_scale,
             blocks(within),
             shift,
             blocks(frame.get("frame/within")),
             _skew(parameters.get("coupling/skew")),
-            loudness if gated else None,
-            voice,
+            input_gain if gated else None,
+            output_gain,
             parameters.get("coupling/spline"),
         )
 
@@ -327,7 +337,7 @@ def _skew(free: jax.Array | None) -> jax.Array | None:
 
 
 def _steered(
-    weights: dict[str, jax.Array], of_leaves: Collection[str], heard: dict[str, Heard]
+    weights: dict[str, jax.Array], of_leaves: Collection[str], heard: dict[str, Residual]
 ) -> dict[str, jax.Array]:
     """What the globals add to each of the numbers that they steer, by the weights' names.
 
@@ -342,26 +352,26 @@ def _steered(
     flat = jnp.concatenate([jnp.reshape(w, (-1, size)) for w in rows.values()])
     ends = np.cumsum([w.size // size for w in rows.values()])[:-1]
     rich = size > globals_.drawn.shape[-1]
-    parts = jnp.split(flat @ (steering(globals_) if rich else globals_.drawn), ends)
+    parts = jnp.split(flat @ (gain_features(globals_) if rich else globals_.drawn), ends)
     found = {n: jnp.reshape(x, rows[n].shape[:-1]) for n, x in zip(rows, parts, strict=True)}
     if "coupling/bend_gates" in weights:
-        features = bending(globals_) if rich else curved(globals_.drawn)
+        features = shift_features(globals_) if rich else product_features(globals_.drawn)
         found["coupling/bend_gates"] = weights["coupling/bend_gates"] @ features
     return found
 
 
-def _steered_sizes(inputs: Context, gates: int, features: int) -> dict[str, int]:
+def _steered_sizes(inputs: Inputs, gates: int, features: int) -> dict[str, int]:
     """Features that weigh in what globals and a plate's cell steer, by the weights' names."""
     found = {}
     if gates and inputs.bent:
-        found = {"bend_gates": bends(gates, inputs.rich), "stretch_gates": features}
+        found = {"bend_gates": n_shift_features(gates, inputs.rich), "stretch_gates": features}
     if gates and inputs.rich:
         found |= {"loudness": features, "voice": features}
     if inputs.cell_size and inputs.bent:
         cell = inputs.cell_size
         found |= {
-            "bend_cell": bends(cell, inputs.rich),
-            "stretch_cell": steers(cell, inputs.rich),
+            "bend_cell": n_shift_features(cell, inputs.rich),
+            "stretch_cell": n_gain_features(cell, inputs.rich),
         }
     return found
 

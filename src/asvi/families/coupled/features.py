@@ -6,48 +6,48 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from asvi.distributions.warped_noise import Heard
+from asvi.distributions.warped_noise import Residual
 
 __all__ = [
     "CROSSED",
     "applied",
-    "bending",
-    "bends",
     "blocks",
-    "curved",
-    "curves",
-    "steering",
-    "steers",
-    "tails",
+    "gain_features",
+    "marginal_features",
+    "n_gain_features",
+    "n_shift_features",
+    "product_features",
+    "shift_features",
+    "tail_features",
 ]
 
 CROSSED = 6  # numbers whose products and tails are features too, and that have a spline
 
 
-def steers(count: int, rich: bool) -> int:
+def n_gain_features(count: int, rich: bool) -> int:
     """How many features of this many numbers steer others."""
     return 8 * count if rich and count <= CROSSED else count
 
 
-def steering(heard: Heard) -> jax.Array:
+def gain_features(heard: Residual) -> jax.Array:
     """What k numbers steer others by, (..., 8k): curves of their noise, as drawn and as moved.
 
     Moved noise is where a number lies, whatever moved it there: a width that follows the *value* of
     an observation scale must know that, where the scale itself is wider or narrower as others say.
     """
-    return jnp.concatenate([curves(heard.drawn), curves(heard.moved)], -1)
+    return jnp.concatenate([marginal_features(heard.drawn), marginal_features(heard.moved)], -1)
 
 
-def curves(noise: jax.Array) -> jax.Array:
+def marginal_features(noise: jax.Array) -> jax.Array:
     r"""Noise (..., k), its squares and its tails, (..., 4k).
 
     Squares are :math:`r^2 / \sqrt{1 + 2r^2}`, so that everything is straight far out, with slopes
     of its own on either side.
     """
-    return jnp.concatenate([noise, noise**2 / jnp.sqrt(1 + 2 * noise**2), tails(noise)], -1)
+    return jnp.concatenate([noise, noise**2 / jnp.sqrt(1 + 2 * noise**2), tail_features(noise)], -1)
 
 
-def tails(noise: jax.Array) -> jax.Array:
+def tail_features(noise: jax.Array) -> jax.Array:
     """How far noise (..., k) is beyond 1.5 to the right, and to the left, (..., 2k).
 
     What few draws tell is learned slowly: the factor makes its steps as large as the others'.
@@ -55,19 +55,22 @@ def tails(noise: jax.Array) -> jax.Array:
     return 4 / 3 * jax.nn.softplus(3 * (jnp.concatenate([noise, -noise], -1) - 1.5))
 
 
-def bending(heard: Heard) -> jax.Array:
+def shift_features(heard: Residual) -> jax.Array:
     """What a few numbers bend others by: products and tails of their noise; curves of it, moved."""
-    return jnp.concatenate([curved(heard.drawn), tails(heard.drawn), curves(heard.moved)], -1)
+    return jnp.concatenate(
+        [product_features(heard.drawn), tail_features(heard.drawn), marginal_features(heard.moved)],
+        -1,
+    )
 
 
-def bends(count: int, rich: bool) -> int:
+def n_shift_features(count: int, rich: bool) -> int:
     """How many curved features this many numbers have, with tails and the rest where ``rich``."""
     if count > CROSSED:
         return count
     return count * (count + 1) // 2 + (6 * count if rich else 0)
 
 
-def curved(noise: jax.Array) -> jax.Array:
+def product_features(noise: jax.Array) -> jax.Array:
     r"""Second-order features of noise (..., k): :math:`r_i r_j / \sqrt{1 + r_i^2 + r_j^2}`.
 
     They are products near 0 and grow like their factors far out, so that no draw is thrown far off.

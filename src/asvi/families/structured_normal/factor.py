@@ -12,43 +12,43 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 
-from asvi.density.block_structure import Cells
+from asvi.density.block_structure import BlockStructure
 from asvi.distributions.standardize import diagonal
 
 __all__ = ["diagonal_of", "noise_of", "spread"]
 
 
-def spread(cells: Cells, params: dict[str, Any], noise: jax.Array) -> jax.Array:
+def spread(structure: BlockStructure, params: dict[str, Any], noise: jax.Array) -> jax.Array:
     """A times noise (n,)."""
-    core = params["core"] @ noise[cells.core]
-    if not cells.groups:
+    core = params["core"] @ noise[structure.core]
+    if not structure.groups:
         return core
-    found = jnp.zeros_like(noise).at[cells.core].set(core)
-    for k, group in enumerate(cells.groups):
+    found = jnp.zeros_like(noise).at[structure.core].set(core)
+    for k, group in enumerate(structure.groups):
         own = jnp.einsum("cij,cj->ci", params[f"cell{k}"], noise[group])
-        found = found.at[group].set(own + params[f"down{k}"] @ noise[cells.core])
+        found = found.at[group].set(own + params[f"down{k}"] @ noise[structure.core])
     return found
 
 
-def noise_of(cells: Cells, params: dict[str, Any], moved: jax.Array) -> jax.Array:
+def noise_of(structure: BlockStructure, params: dict[str, Any], moved: jax.Array) -> jax.Array:
     """The noise (n,) that :func:`spread` makes this of."""
-    core = solve_triangular(params["core"], moved[cells.core], lower=True)
-    if not cells.groups:
+    core = solve_triangular(params["core"], moved[structure.core], lower=True)
+    if not structure.groups:
         return core
-    found = jnp.zeros_like(moved).at[cells.core].set(core)
-    for k, group in enumerate(cells.groups):
+    found = jnp.zeros_like(moved).at[structure.core].set(core)
+    for k, group in enumerate(structure.groups):
         rest = moved[group] - params[f"down{k}"] @ core
         solve = jax.vmap(lambda a, b: solve_triangular(a, b, lower=True))
         found = found.at[group].set(solve(params[f"cell{k}"], rest))
     return found
 
 
-def diagonal_of(cells: Cells, params: dict[str, Any]) -> jax.Array:
+def diagonal_of(structure: BlockStructure, params: dict[str, Any]) -> jax.Array:
     """Diagonal of A, (n,)."""
     core = diagonal(params["core"])
-    if not cells.groups:
+    if not structure.groups:
         return core
-    found = jnp.zeros(cells.size, core.dtype).at[cells.core].set(core)
-    for k, group in enumerate(cells.groups):
+    found = jnp.zeros(structure.size, core.dtype).at[structure.core].set(core)
+    for k, group in enumerate(structure.groups):
         found = found.at[group].set(diagonal(params[f"cell{k}"]))
     return found

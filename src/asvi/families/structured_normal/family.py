@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from asvi.families.protocol import JointFamily
 from asvi.families.structured_normal.guide import AutoStructuredNormal
@@ -19,8 +21,9 @@ class StructuredNormal(JointFamily):
     family for a first look, and the default's first step. It does not hold posteriors that no
     Gaussian describes: the verdict says so, and :class:`~asvi.families.Coupled` goes further.
 
-    :param cells: take groups that plates keep apart (of models with more than 64 latent numbers)
+    :param blocks: take groups that plates keep apart (of models with more than 64 latent numbers)
         as dependent through what they have in common alone. ``fit`` looks whether they are.
+    :param cells: the old name of ``blocks``.
 
     Discrete sites of finitely many values are summed out of the density, and drawn from what they
     are given the others. Outside of branches; at most 250 continuous numbers, or groups of plates.
@@ -40,8 +43,20 @@ class StructuredNormal(JointFamily):
 
     is_searched = True
 
-    def __init__(self, *, cells: bool = True):
-        self.cells = cells
+    def __init__(self, *, blocks: bool = True, cells: bool | None = None):
+        if cells is not None:
+            warnings.warn(
+                "StructuredNormal(cells=...) is now StructuredNormal(blocks=...)",
+                FutureWarning,
+                stacklevel=2,
+            )
+            blocks = cells
+        self.blocks = blocks
+
+    @classmethod
+    def from_config(cls, settings: Mapping[str, Any]) -> StructuredNormal:
+        """The family with this config, of files of 0.1, too."""
+        return cls(blocks=settings.get("blocks", settings.get("cells", True)))
 
     def guide(self, model: Callable, prefix: str = "auto") -> AutoStructuredNormal:
         return AutoStructuredNormal(model, self, prefix)

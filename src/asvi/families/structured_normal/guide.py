@@ -25,19 +25,19 @@ from numpyro import handlers
 from numpyro.distributions import Delta, Normal, constraints
 from numpyro.infer.autoguide import AutoGuide
 
-from asvi.density.arrowhead import Arrow
-from asvi.density.block_structure import Cells, fine_cells_of
+from asvi.density.arrowhead import Arrowhead
+from asvi.density.block_structure import BlockStructure, find_small_blocks
 from asvi.density.bound_model import BoundModel
-from asvi.density.enumeration import Enumerated, NotEnumerable, enumerated
+from asvi.density.enumeration import Enumerated, NotEnumerable, enumerate_sites
 from asvi.density.noise_space import NoiseSpace
-from asvi.density.noncentering import BLANK, FromNumbers, joined, split_numbers
+from asvi.density.noncentering import BLANK, RunFromNoise, join_numbers, split_numbers
 from asvi.distributions.standardize import noise_shape
 from asvi.errors import NotHeldError
 from asvi.families.guide_protocol import Guide, SiteRow
 from asvi.families.parameter import Parameter
-from asvi.families.sampling import DrawingGuide
+from asvi.families.sampling import SamplingGuide
 from asvi.families.structured_normal.factor import diagonal_of, noise_of, spread
-from asvi.program.control_flow.handlers import alone
+from asvi.program.control_flow.handlers import without_handlers
 from asvi.program.input_check import InputCheck
 from asvi.program.program import Program, Site
 from asvi.program.run_trace import trace_of
@@ -48,7 +48,7 @@ FACTOR = constraints.softplus_lower_cholesky
 EXACT = "exact, given the others"  # what is done with discrete sites
 
 
-class AutoStructuredNormal(Guide, DrawingGuide, AutoGuide):
+class AutoStructuredNormal(Guide, SamplingGuide, AutoGuide):
     """The guide of ``StructuredNormal``; its parameters start at the prior."""
 
     def __init__(self, model: Callable, family: Any, prefix: str = "auto"):
@@ -56,7 +56,7 @@ class AutoStructuredNormal(Guide, DrawingGuide, AutoGuide):
         self.family = family
         self.program: Any = None
         self.shapes: dict[str, tuple[int, ...]] = {}
-        self.cells: Any = None  # Cells after the first call
+        self.structure: Any = None  # Cells after the first call
         self._enumerated: tuple[list[Any], Enumerated | None] = ([], None)
 
     # ---------------------------------------------------------------------------- as a guide
@@ -70,17 +70,17 @@ class AutoStructuredNormal(Guide, DrawingGuide, AutoGuide):
     def _run(self, *args, **kwargs) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
         params = self._params()
         # Its density is counted with the sites, each of which is then a conditional distribution.
-        unit: Any = Normal(0.0, 1.0).expand([self.cells.size]).to_event(1)
+        unit: Any = Normal(0.0, 1.0).expand([self.structure.size]).to_event(1)
         noise: Any = numpyro.sample(
             f"_{self.prefix}_noise", unit.mask(False), infer={"is_auxiliary": True}
         )
-        numbers = params["loc"] + spread(self.cells, params, noise)
+        numbers = params["loc"] + spread(self.structure, params, noise)
         shapes = self.shapes
         centring = (split_numbers(x, shapes) for x in _centring(params))
         fixed = self.fixed(args, kwargs)
-        reading = FromNumbers(split_numbers(numbers, shapes), *centring, fixed=fixed)
+        reading = RunFromNoise(split_numbers(numbers, shapes), *centring, fixed=fixed)
         trace = self._model_run(reading, args, kwargs)
-        density = Normal(0.0, 1.0).log_prob(noise) - jnp.log(diagonal_of(self.cells, params))
+        density = Normal(0.0, 1.0).log_prob(noise) - jnp.log(diagonal_of(self.structure, params))
         densities = split_numbers(density, shapes)
         found, log_q = {}, {}
         for site in self.numbered:
@@ -103,7 +103,7 @@ class AutoStructuredNormal(Guide, DrawingGuide, AutoGuide):
             made: Any = Delta(value, log_density=shares, event_dim=len(site.event_shape))
             latent[site.name] = numpyro.sample(site.name, made)
         if summing is not None:  # what depends on the discrete sites, at their values
-            with alone():
+            with without_handlers():
                 trace = trace_of(self.model, jax.random.key(0), {}, latent, args, kwargs)
         met = {n: m["value"] for n, m in trace.items() if m["type"] == "deterministic"}
         return latent, met
@@ -127,7 +127,7 @@ class AutoStructuredNormal(Guide, DrawingGuide, AutoGuide):
         self, program: Program, args: tuple, kwargs: dict[str, Any]
     ) -> Enumerated | None:
         try:
-            found = enumerated(program, self.model, args, kwargs)
+            found = enumerate_sites(program, self.model, args, kwargs)
         except NotEnumerable as why:
             raise _refusal(str(why)) from why
         given = [*args, *(x for pair in sorted(kwargs.items()) for x in pair)]
@@ -142,7 +142,7 @@ class AutoStructuredNormal(Guide, DrawingGuide, AutoGuide):
         values = summing.reference()
         return {site.address: jnp.asarray(values[site.name]) for site in summing.sites}
 
-    def _model_run(self, reading: FromNumbers, args: tuple, kwargs: dict[str, Any]) -> Any:
+    def _model_run(self, reading: RunFromNoise, args: tuple, kwargs: dict[str, Any]) -> Any:
         """The model's sites; what is neither latent nor data (``y=None``) is drawn, and unused."""
         key = numpyro.prng_key()
         with (
@@ -162,14 +162,16 @@ class AutoStructuredNormal(Guide, DrawingGuide, AutoGuide):
         given = {site.address: values[site.name] for site in self.numbered}
         shapes = self.shapes
         centring = [split_numbers(x, shapes) for x in _centring(own)]
-        reading = FromNumbers({}, *centring, values=given, fixed=self.fixed(args, kwargs))
+        reading = RunFromNoise({}, *centring, values=given, fixed=self.fixed(args, kwargs))
         with handlers.substitute(data=params):
             self._model_run(reading, args, kwargs)
         extras, found = reading.frame.extras, jnp.zeros(())
         if self.numbered:
-            noise = noise_of(self.cells, own, joined(extras, "number", shapes) - own["loc"])
+            noise = noise_of(
+                self.structure, own, join_numbers(extras, "number", shapes) - own["loc"]
+            )
             slope = sum(jnp.sum(extras["slope", address]) for address in shapes)
-            volume = jnp.sum(jnp.log(diagonal_of(self.cells, own))) + slope
+            volume = jnp.sum(jnp.log(diagonal_of(self.structure, own))) + slope
             found = jnp.sum(Normal(0.0, 1.0).log_prob(noise)) - volume
         summing = self.enumerated(args, kwargs)
         if summing is not None:
@@ -181,9 +183,9 @@ class AutoStructuredNormal(Guide, DrawingGuide, AutoGuide):
     def variances(self, params: dict[str, Any]) -> dict[str, np.ndarray]:
         """Variance of each number, by site; that of the prior, not centred, is 1."""
         own = {n: np.asarray(params[f"{self.prefix}/{n}"], float) for n in self._leaves()}
-        found = np.zeros(self.cells.size)
-        found[self.cells.core] = np.sum(own["core"] ** 2, -1)
-        for k, group in enumerate(self.cells.groups):
+        found = np.zeros(self.structure.size)
+        found[self.structure.core] = np.sum(own["core"] ** 2, -1)
+        for k, group in enumerate(self.structure.groups):
             found[group] = np.sum(own[f"cell{k}"] ** 2, -1) + np.sum(own[f"down{k}"] ** 2, -1)
         return split_numbers(found, self.shapes)
 
@@ -201,7 +203,7 @@ class AutoStructuredNormal(Guide, DrawingGuide, AutoGuide):
         args, kwargs = bound.arguments
         sites = {site.address: site for site in self.numbered}
         summing, fixed = self.enumerated(args, kwargs), self.fixed(args, kwargs)
-        return NoiseSpace(bound, sites, self.shapes, self.cells, summing, fixed)
+        return NoiseSpace(bound, sites, self.shapes, self.structure, summing, fixed)
 
     def parameters(self) -> dict[str, Parameter]:
         return {
@@ -257,27 +259,27 @@ class AutoStructuredNormal(Guide, DrawingGuide, AutoGuide):
                         f"other members, {plate.subsample_size} of {plate.size}"
                     )
         numbered = [site for site in program.latent if not site.is_discrete]
-        cells = fine_cells_of(numbered, shapes, self.family.cells)
+        structure = find_small_blocks(numbered, shapes, self.family.blocks)
         if not numbered:  # a number that nothing hangs on: the rest is as ever
-            shapes, cells = {BLANK: (1,)}, Cells(np.arange(1))
-        if cells is None:
+            shapes, structure = {BLANK: (1,)}, BlockStructure(np.arange(1))
+        if structure is None:
             raise _refusal(
                 "the model has branches, or more than 250 latent numbers that no plates keep apart"
             )
-        self.program, self.shapes, self.cells = program, shapes, cells
+        self.program, self.shapes, self.structure = program, shapes, structure
         self.prototype_trace = {site.name: site for site in program.sites}
 
     def _leaves(self) -> dict[str, tuple[Callable[[], np.ndarray], Any]]:
         """Name, start and domain of each parameter."""
-        cells: Cells = self.cells
-        size, core = cells.size, len(cells.core)
+        structure: BlockStructure = self.structure
+        size, core = structure.size, len(structure.core)
         found = {
             "loc": (lambda: np.zeros(size), constraints.real),
             "core": (lambda: np.eye(core), FACTOR),
             "centring": (lambda: np.zeros(size), constraints.real),
             "anchor": (lambda: np.zeros(size), constraints.real),
         }
-        for k, group in enumerate(cells.groups):
+        for k, group in enumerate(structure.groups):
             count, width = group.shape
             found[f"down{k}"] = (lambda s=(count, width, core): np.zeros(s), constraints.real)
             found[f"cell{k}"] = (
@@ -287,7 +289,7 @@ class AutoStructuredNormal(Guide, DrawingGuide, AutoGuide):
         return found
 
     def params_of(
-        self, mean: np.ndarray, spread: Arrow, centring: np.ndarray, anchor: np.ndarray
+        self, mean: np.ndarray, spread: Arrowhead, centring: np.ndarray, anchor: np.ndarray
     ) -> dict[str, np.ndarray]:
         """Parameters of the Gaussian N(mean, spread spreadᵀ) over numbers so centred."""
         values = {"loc": mean, "core": spread.core, "centring": centring, "anchor": anchor}

@@ -13,14 +13,14 @@ from asvi.fitting.correction.checks import Checks, worst
 from asvi.fitting.correction.mixing import Mixing, mixing_of
 from asvi.fitting.correction.pool import Pool, columns_of
 from asvi.fitting.correction.result import Correction
-from asvi.fitting.correction.settings import Settings
+from asvi.fitting.correction.settings import CorrectionSettings
 from asvi.fitting.particles.base import Base, unit_density
 from asvi.fitting.particles.moves import Kernel
 from asvi.fitting.particles.resampling import drawn_by_weight
 from asvi.fitting.particles.target import Target
 from asvi.fitting.particles.tempering import Path, lead
 
-__all__ = ["by_moves", "more_moves"]
+__all__ = ["correct_by_moves", "more_moves"]
 
 SETTLED = 4.0  # standard errors of a drift that may be chance
 ENOUGH = 32  # moves after which what needs many times as many is given up
@@ -32,7 +32,7 @@ LEADING = 5  # directions in which particles are spread most
 class Chain:
     """Particles at the target, and where they were: all moves since they arrived."""
 
-    def __init__(self, kernel: Kernel, path: Path, settings: Settings):
+    def __init__(self, kernel: Kernel, path: Path, settings: CorrectionSettings):
         self.kernel, self.particles, self.settings = kernel, path.particles, settings
         self.weights = np.exp(path.log_weights - logsumexp(path.log_weights))  # (islands,)
         self.noise: list[np.ndarray] = []  # (particles, numbers) after each move
@@ -103,9 +103,9 @@ class Chain:
         self._sites.clear()
 
 
-def by_moves(
+def correct_by_moves(
     target: Target,
-    settings: Settings,
+    settings: CorrectionSettings,
     rng: np.random.Generator,
     base: Base | None = None,
     log_ratios: np.ndarray | None = None,

@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from asvi.fitting.correction.checks import Checks, worst
-from asvi.fitting.correction.pareto_smoothing import smooth
+from asvi.fitting.correction.pareto_smoothing import pareto_smooth
 from asvi.fitting.correction.pool import Pool
 from asvi.fitting.correction.result import Correction
-from asvi.fitting.correction.settings import Settings
-from asvi.fitting.correction.weights import Weighted, weighted
+from asvi.fitting.correction.settings import CorrectionSettings
+from asvi.fitting.correction.weights import WeightedDraws, weigh
 from asvi.fitting.particles.base import Base, heavy_noise, unit_density
 from asvi.fitting.particles.resampling import drawn_by_weight
 from asvi.fitting.particles.target import Target
 
-__all__ = ["by_weights"]
+__all__ = ["correct_by_weights"]
 
 SURE = 3.0  # standard errors that are brought below what was asked for: draws cost next to nothing
 BOUNDED = 0.0  # k̂ below which weights have a bound, and no tail that wants draws
@@ -56,8 +56,8 @@ class Weighing:
             self._sites = [(values, np.concatenate([volume for _, volume in self._sites]))]
         return self._sites[0]
 
-    def weighted(self) -> Weighted:
-        return weighted(self.sites(0)[0], self.log_ratios)
+    def weighted(self) -> WeightedDraws:
+        return weigh(self.sites(0)[0], self.log_ratios)
 
     def extend(self, count: int) -> None:
         """``count`` more of the guide, and of the t what goes with them."""
@@ -90,15 +90,15 @@ class Weighing:
         begin = len(self.noise)
         for _ in range(0, count, AT_ONCE):
             self.extend(AT_ONCE)
-        return self.pool(smooth(self.log_ratios[begin:]).log_weights, count)
+        return self.pool(pareto_smooth(self.log_ratios[begin:]).log_weights, count)
 
 
-def by_weights(
+def correct_by_weights(
     target: Target,
     base: Base,
     noise: np.ndarray,
     log_ratios: np.ndarray,
-    settings: Settings,
+    settings: CorrectionSettings,
     rng: np.random.Generator,
 ) -> Correction:
     """Draws by weights; there are as many draws as it takes, up to ``settings.pool`` of them.
@@ -106,7 +106,7 @@ def by_weights(
     ``log_ratios`` (draws,) are those of the target to the base at ``noise``.
     """
     weighing = Weighing(target, base, noise, log_ratios + base(noise)[0], rng)
-    if smooth(log_ratios).k_hat > BOUNDED:
+    if pareto_smooth(log_ratios).k_hat > BOUNDED:
         weighing.widen()
     found = weighing.weighted()
     error = max(found.mean_error.max(), found.sd_error.max()) / settings.max_error
@@ -124,6 +124,6 @@ def by_weights(
     return made
 
 
-def _checks_of_weights(found: Weighted) -> Checks:
+def _checks_of_weights(found: WeightedDraws) -> Checks:
     mean, sd = worst(found.names, found.mean_error), worst(found.names, found.sd_error)
     return Checks(*mean, *sd, 1 / max(mean[0], 1e-9) ** 2, mean[1], k_hat=found.k_hat)

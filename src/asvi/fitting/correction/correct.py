@@ -10,11 +10,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from asvi.fitting.correction.by_moves import by_moves
-from asvi.fitting.correction.by_weights import by_weights
-from asvi.fitting.correction.pareto_smoothing import smooth
+from asvi.fitting.correction.by_moves import correct_by_moves
+from asvi.fitting.correction.by_weights import correct_by_weights
+from asvi.fitting.correction.pareto_smoothing import pareto_smooth
 from asvi.fitting.correction.result import Correction
-from asvi.fitting.correction.settings import Settings
+from asvi.fitting.correction.settings import CorrectionSettings
 from asvi.fitting.particles.base import Base
 from asvi.fitting.particles.target import Target
 
@@ -26,7 +26,7 @@ def correct(
     base: Base,
     noise: np.ndarray,
     log_ratios: np.ndarray,
-    settings: Settings,
+    settings: CorrectionSettings,
     rng: np.random.Generator,
     moves: bool = True,
 ) -> Correction:
@@ -35,9 +35,9 @@ def correct(
     ``log_ratios`` (draws,) are those of the target to the base at ``noise`` (draws,
     numbers). Without ``moves``, weights have to do.
     """
-    found = by_weights(target, base, noise, log_ratios, settings, rng)
+    found = correct_by_weights(target, base, noise, log_ratios, settings, rng)
     trusted = found.checks.k_hat <= settings.k_hat
     if not moves or (trusted and found.checks.within(settings.max_error)):
         return found
-    found = by_moves(target, settings, rng, base, log_ratios)
-    return replace(found, checks=replace(found.checks, k_hat=smooth(log_ratios).k_hat))
+    found = correct_by_moves(target, settings, rng, base, log_ratios)
+    return replace(found, checks=replace(found.checks, k_hat=pareto_smooth(log_ratios).k_hat))

@@ -42,7 +42,7 @@ class Completion:
         given = {n: np.asarray(values[n], types[n].dtype) for n in names}
         count = len(next(iter(values.values())))
         uniform = rng.uniform(size=(count, self.summing.size)).astype(self.problem.dtype)
-        run = self.problem.bound.over_draws("discrete sites", self._one)
+        run = self.problem.bound.map_in_batches("discrete sites", self._one)
         return jax.tree.map(np.asarray, run((given, uniform)))
 
     def _one(self, _key: None, draw: tuple[dict[str, Any], jax.Array]) -> tuple[Any, jax.Array]:

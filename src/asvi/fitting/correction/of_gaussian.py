@@ -14,9 +14,9 @@ from asvi.fitting.correction.correct import correct
 from asvi.fitting.correction.discrete_sites import Completion
 from asvi.fitting.correction.pool import Pool
 from asvi.fitting.correction.result import Correction, InPrecision, Source
-from asvi.fitting.correction.settings import Settings
+from asvi.fitting.correction.settings import CorrectionSettings
 from asvi.fitting.gaussian.other_modes import base_of
-from asvi.fitting.gaussian.search import Found
+from asvi.fitting.gaussian.search import GaussianFit
 from asvi.fitting.particles.base import Base, UnitNormal
 from asvi.fitting.particles.target import GaussianTarget
 from asvi.fitting.problem import Problem
@@ -25,12 +25,12 @@ __all__ = ["correct_gaussian"]
 
 
 def correct_gaussian(
-    problem: Problem, found: Found, key: jax.Array | None, max_error: float, moves: bool
+    problem: Problem, found: GaussianFit, key: jax.Array | None, max_error: float, moves: bool
 ) -> Correction:
     """By weights, and, where they may be made, by ``moves`` where weights do not do."""
     rng = np.random.default_rng([*seed_of(key), 1])
-    target = GaussianTarget(found.look, found.mean, found.spread)
-    settings, double = Settings(max_error=max_error), found.is_double
+    target = GaussianTarget(found.density, found.mean, found.spread)
+    settings, double = CorrectionSettings(max_error=max_error), found.is_double
     with precision(double):
         base, noise, ratios = _base(found, target, rng)
         made = correct(target, base, noise, ratios, settings, rng, moves)
@@ -47,7 +47,7 @@ def correct_gaussian(
 
 
 def _base(
-    found: Found, target: GaussianTarget, rng: np.random.Generator
+    found: GaussianFit, target: GaussianTarget, rng: np.random.Generator
 ) -> tuple[Base, np.ndarray, np.ndarray]:
     """What draws come from, some of them, and their log ratios."""
     if not found.others:

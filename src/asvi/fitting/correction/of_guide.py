@@ -8,12 +8,12 @@ import jax
 import numpy as np
 
 from asvi.density.curvature import precision
-from asvi.density.evaluators import Uncurved
+from asvi.density.evaluators import SlopeEvaluator
 from asvi.density.split_keys import seed_of
-from asvi.density.traced_density import Recorded
+from asvi.density.traced_density import TracedDensity
 from asvi.fitting.correction.correct import correct
 from asvi.fitting.correction.result import Correction, InPrecision
-from asvi.fitting.correction.settings import Settings
+from asvi.fitting.correction.settings import CorrectionSettings
 from asvi.fitting.numpyro_check import Recheck
 from asvi.fitting.particles.base import UnitNormal, unit_density
 from asvi.fitting.particles.target import GuideTarget
@@ -31,16 +31,21 @@ def correct_guide(
 
     None where its draws are not made of noise alone, and where the model is too large.
     """
-    space, settings = problem.guide.guide_space(problem.bound), Settings(max_error=max_error)
+    space, settings = (
+        problem.guide.guide_space(problem.bound),
+        CorrectionSettings(max_error=max_error),
+    )
     if space is None:
         return None
     rng = np.random.default_rng([*seed_of(key), 2])
     for double in (True, False):
         try:
-            recorded = Recorded(space, params, double)
+            recorded = TracedDensity(space, params, double)
             data = recorded.typed(params)
-            look = Uncurved(recorded, np.zeros((0, space.size)), 512, (recorded.consts, data))
-            target = GuideTarget(look)
+            evaluator = SlopeEvaluator(
+                recorded, np.zeros((0, space.size)), 512, (recorded.consts, data)
+            )
+            target = GuideTarget(evaluator)
             if not settings.has_room_for(target):
                 return None
             noise = rng.normal(size=(DRAWS, space.size))

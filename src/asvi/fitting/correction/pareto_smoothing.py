@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpyro.infer.importance import _fit_generalized_pareto
 
-__all__ = ["Smoothed", "smooth"]
+__all__ = ["SmoothedWeights", "pareto_smooth"]
 
 FEWEST = 5  # draws of a tail that a shape is fitted to
 TIED = 0.1  # of the draws must count, for a tail of equal weights to be no warning
 
 
 @dataclass(frozen=True)
-class Smoothed:
+class SmoothedWeights:
     """Log ratios as given, normalised log weights, the tail's shape k̂, effective draws."""
 
     log_ratios: np.ndarray
@@ -23,7 +23,7 @@ class Smoothed:
     effective_draws: float
 
 
-def smooth(log_ratios: np.ndarray) -> Smoothed:
+def pareto_smooth(log_ratios: np.ndarray) -> SmoothedWeights:
     r"""Pareto-smoothed importance sampling (Vehtari et al. 2024).
 
     The largest weights are replaced by the expected order statistics of a generalised Pareto
@@ -44,18 +44,18 @@ def smooth(log_ratios: np.ndarray) -> Smoothed:
     n = len(log_ratios)
     hopeless = np.isnan(log_ratios).any() or (log_ratios == np.inf).any()
     if hopeless or (log_ratios == -np.inf).all():
-        return Smoothed(log_ratios, np.full(n, -np.log(n)), float("inf"), 1.0)
+        return SmoothedWeights(log_ratios, np.full(n, -np.log(n)), float("inf"), 1.0)
     # Draws that the model forbids have weight 0; a huge negative number keeps the fit finite.
     centred = np.maximum(log_ratios - log_ratios.max(), -1e4)
     # The exact posterior: the weights differ by rounding alone, and such a tail has no shape.
     if np.std(centred) < 0.02:
-        return Smoothed(log_ratios, np.full(n, -np.log(n)), -1.0, float(n))
+        return SmoothedWeights(log_ratios, np.full(n, -np.log(n)), -1.0, float(n))
     log_weights, k_hat = _pareto_smoothed(centred)
     log_weights = log_weights - np.logaddexp.reduce(log_weights)
     effective = float(np.exp(-np.logaddexp.reduce(2 * log_weights)))
     if not np.isfinite(k_hat) and effective > TIED * n:
         k_hat = 0.0  # a few discrete values: ties are no tail, and the weights are bounded
-    return Smoothed(log_ratios, log_weights, k_hat, effective)
+    return SmoothedWeights(log_ratios, log_weights, k_hat, effective)
 
 
 def _pareto_smoothed(log_ratios: np.ndarray) -> tuple[np.ndarray, float]:

@@ -33,7 +33,7 @@ class Correction:
     log_evidence: float
     log_evidence_se: float
     max_error: float
-    """What was asked for; see :class:`~asvi.fitting.correction.settings.Settings`."""
+    """What was asked for; see :class:`~asvi.fitting.correction.settings.CorrectionSettings`."""
     source: Source | None = field(default=None, repr=False)
     """None where it was read from a file."""
     interrupted: bool = False

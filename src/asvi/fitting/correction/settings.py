@@ -8,13 +8,13 @@ import numpy as np
 
 from asvi.fitting.particles.target import Target
 
-__all__ = ["Settings"]
+__all__ = ["CorrectionSettings"]
 
 STEPS = 8  # of a move, as a rule
 
 
 @dataclass(frozen=True)
-class Settings:
+class CorrectionSettings:
     """How draws are corrected."""
 
     max_error: float = 0.05
@@ -55,4 +55,4 @@ class Settings:
     def moves_for(self, target: Target) -> int:
         """How many there may be at the most: as many more as the error that is wanted is less."""
         most = int(np.clip(self.budget / self._each(target), self.least_moves, self.most_moves))
-        return max(most, int(most * (Settings.max_error / self.max_error) ** 2))
+        return max(most, int(most * (CorrectionSettings.max_error / self.max_error) ** 2))

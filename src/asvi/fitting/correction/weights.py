@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from asvi.fitting.correction.pareto_smoothing import smooth
+from asvi.fitting.correction.pareto_smoothing import pareto_smooth
 from asvi.fitting.correction.pool import columns_of
 
-__all__ = ["Weighted", "weighted"]
+__all__ = ["WeightedDraws", "weigh"]
 
 
 @dataclass(frozen=True)
-class Weighted:
+class WeightedDraws:
     """Pareto-smoothed weights of draws, and how far moments by them can be trusted."""
 
     log_weights: np.ndarray  # (draws,), normalised
@@ -26,7 +26,7 @@ class Weighted:
     log_evidence_se: float
 
 
-def weighted(sites: dict[str, np.ndarray], log_ratios: np.ndarray) -> Weighted:
+def weigh(sites: dict[str, np.ndarray], log_ratios: np.ndarray) -> WeightedDraws:
     """``log_ratios`` (draws,) are those of the model's density to the guide's.
 
     >>> rng = np.random.default_rng(0)
@@ -35,7 +35,7 @@ def weighted(sites: dict[str, np.ndarray], log_ratios: np.ndarray) -> Weighted:
     >>> bool(found.k_hat < 0.5), bool(abs(found.log_evidence) < 0.02)
     (True, True)
     """
-    smoothed = smooth(log_ratios)
+    smoothed = pareto_smooth(log_ratios)
     names, x = columns_of(sites)
     w = np.exp(smoothed.log_weights)
     mean = w @ x
@@ -46,7 +46,7 @@ def weighted(sites: dict[str, np.ndarray], log_ratios: np.ndarray) -> Weighted:
     sd_error = 0.5 * np.sqrt(w**2 @ (unit - 1) ** 2)
     total, count = np.logaddexp.reduce(log_ratios), len(log_ratios)
     relative = np.exp(log_ratios - total) * count
-    return Weighted(
+    return WeightedDraws(
         smoothed.log_weights,
         smoothed.k_hat,
         smoothed.effective_draws,

@@ -15,5 +15,5 @@ def judge(outcome: Outcome) -> Report:
     """How good the posterior is, in numbers and in plain words."""
     if outcome.correction is not None:
         return judge_draws(outcome.correction, outcome)
-    outcome.problem.arguments.need_data("diagnose()")
+    outcome.problem.arguments.require_data("diagnose()")
     return judge_guide(GuideDraws(outcome.problem, outcome.params), outcome)

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from asvi.fitting.correction.pareto_smoothing import smooth
+from asvi.fitting.correction.pareto_smoothing import pareto_smooth
 from asvi.fitting.diagnostics.report import BAD, GOOD, ROUNDED, Report, rounding_reason
 from asvi.fitting.guide_draws import GuideDraws
 from asvi.program.improper import told_of
@@ -145,7 +145,7 @@ def _by_site(posterior: GuideDraws, key: jax.Array) -> dict[str, float]:
     def one(key, _row, params):
         return problem.terms_at(params, key)
 
-    run = problem.bound.over_draws("site_terms", one)
+    run = problem.bound.map_in_batches("site_terms", one)
     made = run((), posterior.params, key=key, count=DRAWS // 2)
     terms = {k: np.asarray(v, float) for k, v in made.items()}
     sites = [problem.program.with_parents(site) for site in problem.program.sites]
@@ -157,7 +157,7 @@ def _by_site(posterior: GuideDraws, key: jax.Array) -> dict[str, float]:
                 near[s.name] = None
         own = [terms[name] for name in near if name in terms]
         if own:
-            found[site.name] = smooth(np.sum(own, 0)).k_hat
+            found[site.name] = pareto_smooth(np.sum(own, 0)).k_hat
     return found
 
 

@@ -14,14 +14,26 @@ from typing import Any
 
 import numpy as np
 
-from asvi.density.arrowhead import Arrow
-from asvi.density.curvature import CellsMeet, Curvature, curvature, draws_of, precision
-from asvi.density.edge_factor import factor
+from asvi.density.arrowhead import Arrowhead
+from asvi.density.curvature import (
+    BlockDensity,
+    BlocksMeet,
+    averaged_draws,
+    block_density,
+    precision,
+)
+from asvi.density.edge_factor import factor_on_edges
 from asvi.density.gaussian import Gaussian
-from asvi.fitting.gaussian.ascent import Where, log_ratios, pairs, refine, rise
+from asvi.fitting.gaussian.ascent import (
+    Where,
+    antithetic_draws,
+    ascend_fixed_draws,
+    ascend_fresh_draws,
+    log_ratios,
+)
 from asvi.fitting.gaussian.newton import better_end
 from asvi.fitting.problem import Problem
-from asvi.guide.edges import listeners
+from asvi.guide.edges import build_edge_mask
 
 __all__ = ["find_gaussian"]
 
@@ -34,49 +46,51 @@ def find_gaussian(problem: Problem, params: dict[str, Any]) -> Gaussian | None:
     space = problem.noise_space
     if space is None:
         return None
-    hears = listeners(space, problem.guide.edges(space))
+    edge_mask = build_edge_mask(space, problem.guide.edges(space))
     for double in (True, False):
         try:
-            look = curvature(space, params, double)
+            density = block_density(space, params, double)
         except NotImplementedError:
             continue  # a model whose types are written down will not run in another precision
-        with precision(double), suppress(CellsMeet):
-            return _best(look, hears, problem.known_gaussian)
+        with precision(double), suppress(BlocksMeet):
+            return _best(density, edge_mask, problem.known_gaussian)
         return None
     return None
 
 
-def _best(look: Curvature, hears: Arrow, known: Where | None) -> Gaussian | None:
+def _best(density: BlockDensity, edge_mask: Arrowhead, known: Where | None) -> Gaussian | None:
     """The better end of the two ways; the highest mode where there is no way on from either.
 
     From a Gaussian that is ``known`` there is one way, on from there.
     """
-    size = look.cells.size
-    draws = draws_of(size)
-    steps = int(np.clip(AFFORDABLE / (30 * look.cost * draws), 0, CLIMB_STEPS))
-    noise = pairs(np.random.default_rng(2), draws, size)
+    size = density.structure.size
+    draws = averaged_draws(size)
+    steps = int(np.clip(AFFORDABLE / (30 * density.cost * draws), 0, CLIMB_STEPS))
+    noise = antithetic_draws(np.random.default_rng(2), draws, size)
 
     def climb(at: Where) -> tuple[float, Where] | None:
-        return _climb(look, at, hears, steps, noise)
+        return _climb(density, at, edge_mask, steps, noise)
 
     found = None
-    if known is not None and known[1].cells.is_like(look.cells):
+    if known is not None and known[1].structure.is_like(density.structure):
         found = climb(known)
     if found is None:
-        found = better_end(look, hears, climb, noise)
-    return None if found is None else _told(look, Gaussian(*found[1], found[0]), hears, noise)
+        found = better_end(density, edge_mask, climb, noise)
+    return (
+        None if found is None else _told(density, Gaussian(*found[1], found[0]), edge_mask, noise)
+    )
 
 
-def _told(look: Curvature, at: Gaussian, hears: Arrow, noise: np.ndarray) -> Gaussian:
+def _told(density: BlockDensity, at: Gaussian, edge_mask: Arrowhead, noise: np.ndarray) -> Gaussian:
     """The Gaussian with the priors at its mean, and how far they move over draws of it."""
-    loc, scale, _ = look.told(at.mean[None])
-    draws = at.mean + (factor(at.precision, hears) @ noise.T).T
-    moves = np.nan_to_num(np.std(look.told(draws)[0], axis=0), posinf=0.0)
+    loc, scale, _ = density.prior_moments(at.mean[None])
+    draws = at.mean + (factor_on_edges(at.precision, edge_mask) @ noise.T).T
+    moves = np.nan_to_num(np.std(density.prior_moments(draws)[0], axis=0), posinf=0.0)
     return replace(at, loc=loc[0], scale=scale[0], loc_sd=moves)
 
 
 def _climb(
-    look: Curvature, at: Where, hears: Arrow, steps: int, noise: np.ndarray
+    density: BlockDensity, at: Where, edge_mask: Arrowhead, steps: int, noise: np.ndarray
 ) -> tuple[float, Where] | None:
     """Natural gradients, on fixed draws as far as they rise, then averaged over fresh ones.
 
@@ -84,11 +98,11 @@ def _climb(
     no draw of the start is possible.
     """
     rng, draws = np.random.default_rng(1), len(noise)
-    end = rise(look, at, hears, steps, draws, rng)
+    end = ascend_fixed_draws(density, at, edge_mask, steps, draws, rng)
     if end is None:
         return None
     if steps == CLIMB_STEPS:
         # Lengths of a mean over all of them.
         lengths = [1 / (k + 2) for k in range(REFINE_STEPS)]
-        end = refine(look, end, hears, lengths, draws, rng)
-    return float(np.mean(log_ratios(look, end, hears, noise))), end
+        end = ascend_fresh_draws(density, end, edge_mask, lengths, draws, rng)
+    return float(np.mean(log_ratios(density, end, edge_mask, noise))), end

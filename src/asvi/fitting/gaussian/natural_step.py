@@ -23,14 +23,14 @@ from math import prod
 
 import numpy as np
 
-from asvi.density.arrowhead import Arrow, summed
+from asvi.density.arrowhead import Arrowhead, summed
 
 __all__ = ["natural_step"]
 
 
 def natural_step(
-    mean: np.ndarray, precision: Arrow, slope: np.ndarray, hessian: Arrow, length: float
-) -> tuple[np.ndarray, Arrow] | None:
+    mean: np.ndarray, precision: Arrowhead, slope: np.ndarray, hessian: Arrowhead, length: float
+) -> tuple[np.ndarray, Arrowhead] | None:
     """Mean and precision after one step; None where numbers run out of digits."""
     try:
         root = cholesky(precision)
@@ -48,7 +48,7 @@ def _by_size(ratio: np.ndarray) -> np.ndarray:
     return np.where(size > 1, size, 0.5 * (1 + size**2))
 
 
-def cholesky(matrix: Arrow) -> Arrow:
+def cholesky(matrix: Arrowhead) -> Arrowhead:
     """L with L Lᵀ = M, cells first: lower triangles, and nothing in the columns of the core."""
     roots = tuple(np.linalg.cholesky(block) for block in matrix.blocks)
     rest, right = matrix.core, []
@@ -57,10 +57,10 @@ def cholesky(matrix: Arrow) -> Arrow:
         rest = rest - summed(np.swapaxes(way, 1, 2), way)
         right.append(np.swapaxes(way, 1, 2))
     none = tuple(np.zeros_like(down) for down in matrix.down)
-    return Arrow(matrix.cells, np.linalg.cholesky(rest), none, tuple(right), roots)
+    return Arrowhead(matrix.structure, np.linalg.cholesky(rest), none, tuple(right), roots)
 
 
-def around(root: Arrow, middle: Arrow) -> Arrow:
+def around(root: Arrowhead, middle: Arrowhead) -> Arrowhead:
     """L M Lᵀ, symmetric as M is."""
     core, down, blocks = root.core @ middle.core @ root.core.T, [], []
     for own, across, block, below in zip(
@@ -72,10 +72,10 @@ def around(root: Arrow, middle: Arrow) -> Arrow:
         mixed = summed(across, below) @ root.core.T
         core = core + mixed + mixed.T + summed(across, block @ up)
     right = tuple(np.swapaxes(x, 1, 2) for x in down)
-    return Arrow(root.cells, core, tuple(down), right, tuple(blocks))
+    return Arrowhead(root.structure, core, tuple(down), right, tuple(blocks))
 
 
-def within(root: Arrow, outer: Arrow) -> Arrow:
+def within(root: Arrowhead, outer: Arrowhead) -> Arrowhead:
     """M with L M Lᵀ = ``outer``, symmetric as that is."""
     rest, down, blocks = outer.core, [], []
     for own, across, block, below in zip(
@@ -90,10 +90,10 @@ def within(root: Arrow, outer: Arrow) -> Arrow:
         blocks.append(inner)
     right = tuple(np.swapaxes(x, 1, 2) for x in down)
     core = _after(root, _after(root, rest).T)
-    return Arrow(root.cells, core, tuple(down), right, tuple(blocks))
+    return Arrowhead(root.structure, core, tuple(down), right, tuple(blocks))
 
 
-def _after(root: Arrow, x: np.ndarray) -> np.ndarray:
+def _after(root: Arrowhead, x: np.ndarray) -> np.ndarray:
     """x C⁻ᵀ with the core's C of L, for (..., core)."""
     rows = x.reshape(prod(x.shape[:-1]), x.shape[-1])
     return np.linalg.solve(root.core, rows.T).T.reshape(x.shape)

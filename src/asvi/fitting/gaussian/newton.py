@@ -16,12 +16,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from asvi.density.arrowhead import Arrow, Eigen
-from asvi.density.block_structure import LARGEST_DENSE, Cells
-from asvi.density.curvature import Curvature, Seen, draws_of
+from asvi.density.arrowhead import Arrowhead, ArrowheadEigen
+from asvi.density.block_structure import LARGEST_DENSE, BlockStructure
+from asvi.density.curvature import BlockDensity, MeanDerivatives, averaged_draws
 from asvi.fitting.gaussian.ascent import Where, log_ratios
 
-__all__ = ["better_end", "is_near", "scaling"]
+__all__ = ["better_end", "find_scale_numbers", "is_near"]
 
 NEWTON_STEPS = 100
 SEVERAL, OTHERS = 100, 3  # latent numbers up to which further starts are tried, and how many
@@ -35,13 +35,13 @@ class Mode(NamedTuple):
     """Where a path of Newton's ends: the Gaussian there, and Laplace's estimate of its ELBO."""
 
     mean: np.ndarray
-    precision: Arrow
+    precision: Arrowhead
     elbo: float
 
 
 def better_end(
-    look: Curvature,
-    hears: Arrow,
+    density: BlockDensity,
+    edge_mask: Arrowhead,
     climb: Climb,
     noise: np.ndarray,
     steps: int = NEWTON_STEPS,
@@ -55,27 +55,34 @@ def better_end(
     """
 
     def is_enough(end: tuple[float, Where]) -> bool:
-        return is_near(log_ratios(look, end[1], hears, noise), enough)
+        return is_near(log_ratios(density, end[1], edge_mask, noise), enough)
 
-    held = scaling(look, look.cells) if look.cells.groups else np.zeros(look.cells.size, bool)
-    first = newton(look, np.zeros(look.cells.size), held, steps)
+    held = (
+        find_scale_numbers(density, density.structure)
+        if density.structure.groups
+        else np.zeros(density.structure.size, bool)
+    )
+    first = find_mode(density, np.zeros(density.structure.size), held, steps)
     ends = []
     if first is not None:
         start = first.mean, first.precision
-        ratios = log_ratios(look, start, hears, noise)
+        ratios = log_ratios(density, start, edge_mask, noise)
         if is_near(ratios, enough):
             return float(np.mean(ratios)), start
         ends = [end for end in [climb(start)] if end is not None]
         if ends and is_enough(ends[0]):
             return ends[0]
-    best = _highest_mode(look, first, held, steps)
+    best = _highest_mode(density, first, held, steps)
     if best is not None and best is not first:
         ends = [end for end in [climb((best.mean, best.precision))] if end is not None]
         if ends and is_enough(ends[0]):
             return ends[0]
-    if not ends or look.cells.size <= LARGEST_DENSE:
+    if not ends or density.structure.size <= LARGEST_DENSE:
         for narrow in NARROW:
-            centre = np.zeros(look.cells.size), narrow * Arrow.identity(look.cells)
+            centre = (
+                np.zeros(density.structure.size),
+                narrow * Arrowhead.identity(density.structure),
+            )
             end = climb(centre)
             if end is not None:
                 ends.append(end)
@@ -86,15 +93,17 @@ def better_end(
     return None if best is None else (best.elbo, (best.mean, best.precision))
 
 
-def _highest_mode(look: Curvature, first: Mode | None, held: np.ndarray, steps: int) -> Mode | None:
+def _highest_mode(
+    density: BlockDensity, first: Mode | None, held: np.ndarray, steps: int
+) -> Mode | None:
     """The mode of most mass, by Laplace's estimate, of the first one and those of further starts.
 
     Posteriors of dynamics have false modes near the prior's centre.
     """
-    modes, size = [] if first is None else [first], look.cells.size
+    modes, size = [] if first is None else [first], density.structure.size
     if size <= SEVERAL:
         for start in np.random.default_rng(0).normal(size=(OTHERS, size)):
-            mode = newton(look, start, held, steps)
+            mode = find_mode(density, start, held, steps)
             modes += [] if mode is None else [mode]
     return max(modes, key=lambda mode: mode.elbo, default=None)
 
@@ -107,24 +116,24 @@ def is_near(ratios: np.ndarray, nats: float = SOLVED) -> bool:
     return bool(np.var(ratios) < 2 * nats)
 
 
-def scaling(look: Curvature, cells: Cells) -> np.ndarray:
+def find_scale_numbers(density: BlockDensity, structure: BlockStructure) -> np.ndarray:
     """Which numbers of the core set the scale of others, (numbers,).
 
     Of many groups with an unknown scale, the joint mode has none: the larger the scale, the smaller
     the noise that makes the same effects.
     """
-    held = np.zeros(cells.size, bool)
-    calls = max(1, -(-len(cells.core) // (draws_of(cells.size) - 1)))
-    for some in np.array_split(cells.core, calls):
-        points = np.zeros((1 + len(some), cells.size))
+    held = np.zeros(structure.size, bool)
+    calls = max(1, -(-len(structure.core) // (averaged_draws(structure.size) - 1)))
+    for some in np.array_split(structure.core, calls):
+        points = np.zeros((1 + len(some), structure.size))
         points[1 + np.arange(len(some)), some] = 1e-3
-        width = look.told(points)[-1]
+        width = density.prior_moments(points)[-1]
         held[some] = (np.abs(width[1:] / width[0] - 1) > 1e-6).any(1)
     return held
 
 
-def newton(
-    look: Curvature, start: np.ndarray, held: np.ndarray, steps: int = NEWTON_STEPS
+def find_mode(
+    density: BlockDensity, start: np.ndarray, held: np.ndarray, steps: int = NEWTON_STEPS
 ) -> Mode | None:
     """Newton's path from one start; None where the density or its curvature is not finite.
 
@@ -132,40 +141,40 @@ def newton(
     the density rises. Numbers that are ``held`` stay where they are. The ELBO is Laplace's estimate
     of the log evidence.
     """
-    x, damping, known = start, 0.0, _holding(held, look(start[None]))
+    x, damping, known = start, 0.0, _hold_fixed(held, density(start[None]))
     if known is None:
         return None
-    curve = _uphill(-known.hessian)
+    curve = _make_positive(-known.hessian)
     for _ in range(steps):
         step = curve.solve(known.slope)
         if 0.5 * float(known.slope @ step) < SOLVED:
             break
         if damping:
-            step = _uphill(-known.hessian, damping).solve(known.slope)
-        ahead = _holding(held, look((x + step)[None]))
+            step = _make_positive(-known.hessian, damping).solve(known.slope)
+        ahead = _hold_fixed(held, density((x + step)[None]))
         if ahead is not None and ahead.value[0] > known.value[0]:
             x, known = x + step, ahead
-            curve = _uphill(-known.hessian)
+            curve = _make_positive(-known.hessian)
             damping = 0.0 if damping < 1e-3 else damping / 10
         else:
             damping = max(1.0, 10 * damping)
             if damping > 1e12:
                 break
     evidence = float(known.value[0]) - 0.5 * (curve.log_det() - len(x) * np.log(2 * np.pi))
-    precision = curve.arrow() if isinstance(curve, Eigen) else curve
+    precision = curve.arrow() if isinstance(curve, ArrowheadEigen) else curve
     return Mode(x, precision, evidence)
 
 
-def _uphill(curve: Arrow, damping: float = 0.0) -> Arrow | Eigen:
+def _make_positive(curve: Arrowhead, damping: float = 0.0) -> Arrowhead | ArrowheadEigen:
     """This matrix, with ``damping`` added, where it is positive; else its eigenvalues by size."""
-    damped = curve + damping * Arrow.identity(curve.cells) if damping else curve
+    damped = curve + damping * Arrowhead.identity(curve.structure) if damping else curve
     return damped if damped.is_positive() else curve.by_size(damping)
 
 
-def _holding(held: np.ndarray, seen: Seen | None) -> Seen | None:
+def _hold_fixed(held: np.ndarray, seen: MeanDerivatives | None) -> MeanDerivatives | None:
     """What was seen, as if these numbers had a mode where they are, and knew nothing of others."""
     if seen is None or not held.any():
         return seen
     free = 1.0 * ~held
-    own = (NARROW[0] * Arrow.identity(seen.hessian.cells)).scaled(1 - free, 1 - free)
+    own = (NARROW[0] * Arrowhead.identity(seen.hessian.structure)).scaled(1 - free, 1 - free)
     return replace(seen, slope=free * seen.slope, hessian=seen.hessian.scaled(free, free) - own)

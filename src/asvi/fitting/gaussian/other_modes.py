@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from asvi.density.arrowhead import Arrow
-from asvi.density.curvature import Curvature
-from asvi.density.edge_factor import factor
-from asvi.fitting.gaussian.ascent import Where, log_ratios, rise
-from asvi.fitting.gaussian.newton import Mode, newton
+from asvi.density.arrowhead import Arrowhead
+from asvi.density.curvature import BlockDensity
+from asvi.density.edge_factor import factor_on_edges
+from asvi.fitting.gaussian.ascent import Where, ascend_fixed_draws, log_ratios
+from asvi.fitting.gaussian.newton import Mode, find_mode
 from asvi.fitting.particles.base import Mixture, unit_density
 from asvi.fitting.particles.moves import Kernel, Particles
 from asvi.fitting.particles.target import FORBIDDEN
@@ -41,12 +41,12 @@ class Peak:
 
     elbo: float
     mean: np.ndarray
-    spread: Arrow
-    precision: Arrow
+    spread: Arrowhead
+    precision: Arrowhead
 
     @classmethod
-    def at(cls, elbo: float, where: Where, hears: Arrow) -> Peak:
-        return cls(elbo, where[0], factor(where[1], hears), where[1])
+    def at(cls, elbo: float, where: Where, edge_mask: Arrowhead) -> Peak:
+        return cls(elbo, where[0], factor_on_edges(where[1], edge_mask), where[1])
 
     def log_density(self, points: np.ndarray) -> np.ndarray:
         """At points (points, numbers)."""
@@ -63,18 +63,18 @@ class Peak:
 class _Density:
     """The posterior over numbers, to lead scouts to."""
 
-    look: Curvature
+    density: BlockDensity
 
     @property
     def size(self) -> int:
-        return self.look.cells.size
+        return self.density.structure.size
 
     @property
     def work(self) -> float:
-        return self.look.look.recorded.work
+        return self.density.evaluator.recorded.work
 
     def __call__(self, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        value, slope = self.look.slopes(noise)
+        value, slope = self.density.slopes(noise)
         fine = np.isfinite(value) & np.isfinite(slope).all(-1)
         return np.where(fine, value, FORBIDDEN), np.where(fine[:, None], slope, 0.0)
 
@@ -86,19 +86,19 @@ class _Density:
 
 
 def other_modes(
-    look: Curvature, first: Peak, values: np.ndarray, hears: Arrow, noise: np.ndarray
+    density: BlockDensity, first: Peak, values: np.ndarray, edge_mask: Arrowhead, noise: np.ndarray
 ) -> list[Peak]:
     """Gaussians at other modes, the highest first.
 
     ``values`` are log densities at draws of the first one; ``noise`` (draws, numbers) is that of
     the draws that climbs are made on.
     """
-    if look.cells.size > LARGEST:
+    if density.structure.size > LARGEST:
         return []
     found = [first]
-    scouts = _scouts(look)
+    scouts = _scouts(density)
     # Who is nowhere near the posterior has not arrived, and tells nothing.
-    lowest = float(np.min(values)) - BEYOND - look.cells.size
+    lowest = float(np.min(values)) - BEYOND - density.structure.size
     left = scouts.noise[scouts.value > lowest]
     value = scouts.value[scouts.value > lowest]
     fruitless, back = 0, []
@@ -108,7 +108,7 @@ def other_modes(
         if not len(left):
             break
         begin = int(np.argmax(value))
-        peak = _climb(look, left[begin], hears, noise, found, back)
+        peak = _climb(density, left[begin], edge_mask, noise, found, back)
         if peak is not None:
             found.append(peak)
             fruitless = 0
@@ -120,12 +120,12 @@ def other_modes(
     return sorted(others, key=lambda peak: -peak.elbo)
 
 
-def _scouts(look: Curvature) -> Particles:
+def _scouts(density: BlockDensity) -> Particles:
     """Particles of the posterior, led there from the prior."""
     rng = np.random.default_rng(5)
-    kernel = Kernel.for_size(_Density(look), rng)
+    kernel = Kernel.for_size(_Density(density), rng)
     kernel.most_steps, kernel.second_tries = STEPS, False
-    half = rng.normal(size=(SCOUTS // 2, look.cells.size))
+    half = rng.normal(size=(SCOUTS // 2, density.structure.size))
     begin = kernel.at(np.concatenate([half, -half]))
     found = lead(kernel, begin, ISLANDS, SHARE, moves=1).particles
     for _ in range(MOVES):
@@ -140,9 +140,9 @@ def _beyond(value: np.ndarray, points: np.ndarray, peaks: Sequence[Peak]) -> np.
 
 
 def _climb(
-    look: Curvature,
+    density: BlockDensity,
     begin: np.ndarray,
-    hears: Arrow,
+    edge_mask: Arrowhead,
     noise: np.ndarray,
     known: Sequence[Peak],
     back: list[Mode],
@@ -153,19 +153,21 @@ def _climb(
     """
 
     def is_new(mean: np.ndarray) -> bool:
-        return bool(_beyond(look.values(mean[None]), mean[None], known)[0])
+        return bool(_beyond(density.values(mean[None]), mean[None], known)[0])
 
-    mode = newton(look, begin, np.zeros(len(begin), bool))
+    mode = find_mode(density, begin, np.zeros(len(begin), bool))
     if mode is None or any(_is_there(mode.mean, other) for other in back):
         return None
     if is_new(mode.mean):
         rng = np.random.default_rng(6)
         start = mode.mean, mode.precision
-        end = rise(look, start, hears, CLIMB, DRAWS, rng, sets=1, settled=0.05, shortest=0.05)
+        end = ascend_fixed_draws(
+            density, start, edge_mask, CLIMB, DRAWS, rng, sets=1, settled=0.05, shortest=0.05
+        )
         if end is not None and is_new(end[0]):
-            elbo = float(np.mean(log_ratios(look, end, hears, noise)))
+            elbo = float(np.mean(log_ratios(density, end, edge_mask, noise)))
             if np.isfinite(elbo):
-                return Peak.at(elbo, end, hears)
+                return Peak.at(elbo, end, edge_mask)
     back.append(mode)
     return None
 
@@ -176,7 +178,7 @@ def _is_there(point: np.ndarray, mode: Mode) -> bool:
     return bool(0.5 * away @ (mode.precision @ away[:, None])[:, 0] < 1.0)
 
 
-def base_of(mean: np.ndarray, spread: Arrow, elbo: float, others: Sequence[Peak]) -> Mixture:
+def base_of(mean: np.ndarray, spread: Arrowhead, elbo: float, others: Sequence[Peak]) -> Mixture:
     """The Gaussian and those at other modes, over the noise of the first."""
     scale = spread.dense()
     means = [np.zeros(len(mean))]

@@ -22,14 +22,26 @@ import jax
 import numpy as np
 import scipy.linalg
 
-from asvi.density.arrowhead import Arrow
-from asvi.density.curvature import CellsMeet, Curvature, curvature, draws_of, precision
-from asvi.density.edge_factor import factor
-from asvi.density.evaluators import Computed
+from asvi.density.arrowhead import Arrowhead
+from asvi.density.curvature import (
+    BlockDensity,
+    BlocksMeet,
+    averaged_draws,
+    block_density,
+    precision,
+)
+from asvi.density.edge_factor import factor_on_edges
+from asvi.density.evaluators import NumpyEvaluator
 from asvi.density.noise_space import NoiseSpace
 from asvi.density.noncentering import split_numbers
-from asvi.fitting.gaussian.ascent import Where, log_ratios, pairs, refine, rise
-from asvi.fitting.gaussian.newton import SOLVED, better_end, is_near, scaling
+from asvi.fitting.gaussian.ascent import (
+    Where,
+    antithetic_draws,
+    ascend_fixed_draws,
+    ascend_fresh_draws,
+    log_ratios,
+)
+from asvi.fitting.gaussian.newton import SOLVED, better_end, find_scale_numbers, is_near
 from asvi.fitting.gaussian.other_modes import Peak, other_modes
 from asvi.fitting.particles.base import unit_density
 from asvi.fitting.problem import Problem
@@ -37,7 +49,7 @@ from asvi.program.improper import no_posterior
 from asvi.program.program import Site
 from asvi.program.statements.flat_prior import is_flat
 
-__all__ = ["Found", "find_structured"]
+__all__ = ["GaussianFit", "find_nearest_gaussian"]
 
 FEW, MANY = 16, 32  # draws of the first climbs, and of later ones, where a look is dear
 NEWTON_STEPS, RISE_STEPS, REFINE_STEPS = 30, 40, 12
@@ -55,12 +67,12 @@ LEAST_CENTRED = 0.02  # centring that is worth a climb
 
 
 @dataclass
-class Found:
+class GaussianFit:
     """A Gaussian over numbers that are centred as it says, and how far it is from the posterior."""
 
-    look: Curvature
+    density: BlockDensity
     mean: np.ndarray
-    spread: Arrow
+    spread: Arrowhead
     noise: np.ndarray  # (draws, numbers), standard normal
     draws: np.ndarray  # (draws, numbers) made of it
     log_ratios: np.ndarray  # (draws,) of the model's density to its own
@@ -71,7 +83,7 @@ class Found:
     @property
     def is_double(self) -> bool:
         """Whether the density was looked at with more digits than a user has."""
-        return self.look.look.recorded.dtype == np.float64
+        return self.density.evaluator.recorded.dtype == np.float64
 
     @property
     def elbo(self) -> float:
@@ -106,9 +118,9 @@ class Found:
         return float(total - np.log(count)) - self.elbo if effective > LEAST * count else np.inf
 
 
-def find_structured(
+def find_nearest_gaussian(
     problem: Problem, key: jax.Array | None, tolerance: float, enough: float = SOLVED
-) -> Found | None:
+) -> GaussianFit | None:
     """The Gaussian nearest to the posterior; None where none is found.
 
     The search ends where the Gaussian is within ``enough`` nats; it is judged to ``tolerance``.
@@ -116,26 +128,26 @@ def find_structured(
     space = problem.noise_space
     assert space is not None
     # Nothing but the order of numbers: there are no edges to go without.
-    hears = Arrow.identity(space.cells)._each(lambda x: np.ones(x.shape, bool))
-    hears = replace(
-        hears,
-        core=np.tril(hears.core),
-        right=tuple(np.zeros_like(x) for x in hears.right),
-        blocks=tuple(np.tril(x) for x in hears.blocks),
+    edge_mask = Arrowhead.identity(space.structure)._each(lambda x: np.ones(x.shape, bool))
+    edge_mask = replace(
+        edge_mask,
+        core=np.tril(edge_mask.core),
+        right=tuple(np.zeros_like(x) for x in edge_mask.right),
+        blocks=tuple(np.tril(x) for x in edge_mask.blocks),
     )
     # Of NumPy: a split of the key would be compiled, and so would the making of one.
     seed = np.zeros(2, np.uint32) if key is None else np.asarray(jax.random.key_data(key)).ravel()
     rng = np.random.default_rng(seed)
     for double in (True, False):
         try:
-            look = curvature(space, {}, double)  # compiled while data are checked
+            density = block_density(space, {}, double)  # compiled while data are checked
         except NotImplementedError:  # types that are written down
-            look = None
+            density = None
         # Whatever became of the look: what is wrong with the data is said first.
-        problem.finish_check(look.is_fine if look else lambda: False)
-        if look is not None:
-            with precision(double), suppress(CellsMeet):
-                return _search(look, hears, rng, tolerance, enough, _flat_numbers(space))
+        problem.finish_check(density.is_fine if density else lambda: False)
+        if density is not None:
+            with precision(double), suppress(BlocksMeet):
+                return _search(density, edge_mask, rng, tolerance, enough, _flat_numbers(space))
             return None
     return None
 
@@ -151,35 +163,43 @@ def _flat_numbers(space: NoiseSpace) -> list[tuple[Site, np.ndarray]]:
 
 
 def _search(
-    look: Curvature,
-    hears: Arrow,
+    density: BlockDensity,
+    edge_mask: Arrowhead,
     rng: np.random.Generator,
     tolerance: float,
     enough: float,
     flat: Sequence[tuple[Site, np.ndarray]],
-) -> Found | None:
+) -> GaussianFit | None:
     trail: list[float] = []
-    nearest = _nearest(look, hears, enough, trail)
+    nearest = _nearest(density, edge_mask, enough, trail)
     if nearest is None:
         return None
     start = at = nearest[1]
-    compared = _compared(look.cells.size)
-    if is_near(log_ratios(look, at, hears, compared), enough):
+    compared = _compared(density.structure.size)
+    if is_near(log_ratios(density, at, edge_mask, compared), enough):
         trail.append(nearest[0])
     else:
-        look, at = _climbed(look, at, nearest[0], hears, compared, trail)
-    _refuse_flat(look, at, compared, hears, flat)
-    at, others = _highest(look, at, hears, compared)
-    spread, ratios = factor(at[1], hears), np.empty(0)
-    noise = np.empty((0, look.cells.size))
-    judged = int(np.clip(NUMBERS // look.cells.size, 64, JUDGED))
+        density, at = _climbed(density, at, nearest[0], edge_mask, compared, trail)
+    _refuse_flat(density, at, compared, edge_mask, flat)
+    at, others = _highest(density, at, edge_mask, compared)
+    spread, ratios = factor_on_edges(at[1], edge_mask), np.empty(0)
+    noise = np.empty((0, density.structure.size))
+    judged = int(np.clip(NUMBERS // density.structure.size, 64, JUDGED))
     found = None
     for _ in range(ROUNDS):
-        fresh = rng.normal(size=(judged, look.cells.size))
+        fresh = rng.normal(size=(judged, density.structure.size))
         noise = np.concatenate([noise, fresh])
-        ratios = np.concatenate([ratios, log_ratios(look, at, hears, fresh)])
-        found = Found(
-            look, at[0], spread, noise, at[0] + (spread @ noise.T).T, ratios, trail, others, start
+        ratios = np.concatenate([ratios, log_ratios(density, at, edge_mask, fresh)])
+        found = GaussianFit(
+            density,
+            at[0],
+            spread,
+            noise,
+            at[0] + (spread @ noise.T).T,
+            ratios,
+            trail,
+            others,
+            start,
         )
         if not np.isfinite(ratios).all():
             return None
@@ -191,54 +211,58 @@ def _search(
 
 
 def _highest(
-    look: Curvature, at: Where, hears: Arrow, compared: np.ndarray
+    density: BlockDensity, at: Where, edge_mask: Arrowhead, compared: np.ndarray
 ) -> tuple[Where, list[Peak]]:
     """The Gaussian at the highest mode, and those at others."""
-    ratios = log_ratios(look, at, hears, compared)
-    first = Peak.at(float(np.mean(ratios)), at, hears)
+    ratios = log_ratios(density, at, edge_mask, compared)
+    first = Peak.at(float(np.mean(ratios)), at, edge_mask)
     values = ratios + unit_density(compared) - first.log_volume
-    others = other_modes(look, first, values, hears, compared)
+    others = other_modes(density, first, values, edge_mask, compared)
     if others and others[0].elbo > first.elbo + WORTH_IT:
         first, others = others[0], [first, *others[1:]]
     return (first.mean, first.precision), others
 
 
 def _climbed(
-    look: Curvature,
+    density: BlockDensity,
     at: Where,
     elbo: float,
-    hears: Arrow,
+    edge_mask: Arrowhead,
     compared: np.ndarray,
     trail: list[float],
-) -> tuple[Curvature, Where]:
+) -> tuple[BlockDensity, Where]:
     """On from there: as centred as is best, and by more draws."""
-    centred = _centred(look, at, hears)
+    centred = _centred(density, at, edge_mask)
     if centred is not None:
         begin = np.random.default_rng(1)
-        then = rise(centred, at, hears, RISE_STEPS, _few(look), begin, **ROUGHLY, trail=trail)
+        then = ascend_fixed_draws(
+            centred, at, edge_mask, RISE_STEPS, _few(density), begin, **ROUGHLY, trail=trail
+        )
         if then is not None:
-            reached = float(np.mean(log_ratios(centred, then, hears, compared)))
+            reached = float(np.mean(log_ratios(centred, then, edge_mask, compared)))
             if reached > elbo:
-                look, at, elbo = centred, then, reached
-    draws = max(_few(look), min(MANY, draws_of(look.cells.size)))
-    cheap, again = _is_cheap(look), np.random.default_rng(3)
+                density, at, elbo = centred, then, reached
+    draws = max(_few(density), min(MANY, averaged_draws(density.structure.size)))
+    cheap, again = _is_cheap(density), np.random.default_rng(3)
     sets = 2 if cheap else 1
-    further = rise(look, at, hears, RISE_STEPS, draws, again, sets, **NEARBY, trail=trail)
+    further = ascend_fixed_draws(
+        density, at, edge_mask, RISE_STEPS, draws, again, sets, **NEARBY, trail=trail
+    )
     if further is not None:
         steps = REFINE_STEPS * (2 if cheap else 1)
         # On, and then a mean over what is left.
         lengths = [0.3] * (steps // 2) + [1 / (k + 3) for k in range(steps - steps // 2)]
-        further = refine(look, further, hears, lengths, draws, again)
-        if np.mean(log_ratios(look, further, hears, compared)) > elbo:
+        further = ascend_fresh_draws(density, further, edge_mask, lengths, draws, again)
+        if np.mean(log_ratios(density, further, edge_mask, compared)) > elbo:
             at = further
-    return look, at
+    return density, at
 
 
 def _refuse_flat(
-    look: Curvature,
+    density: BlockDensity,
     at: Any,
     noise: np.ndarray,
-    hears: Arrow,
+    edge_mask: Arrowhead,
     flat: Sequence[tuple[Site, np.ndarray]],
 ) -> None:
     """Raise where the data leave a direction flat that no prior bends, either.
@@ -246,9 +270,11 @@ def _refuse_flat(
     There the density has no curvature for the Gaussian's precision to settle at: precision is made
     of nothing but the steps that led there.
     """
-    if not flat or look.cells.groups:
+    if not flat or density.structure.groups:
         return
-    seen = look(at[0] + (factor(at[1], hears) @ noise[: look.look.most].T).T)
+    seen = density(
+        at[0] + (factor_on_edges(at[1], edge_mask) @ noise[: density.evaluator.batch_size].T).T
+    )
     if seen is None:
         return
     unit = np.sqrt(np.diag(at[1].core))
@@ -264,47 +290,55 @@ def _refuse_flat(
 
 def _compared(size: int) -> np.ndarray:
     """Noise on which ends are compared, (draws, numbers)."""
-    return pairs(np.random.default_rng(2), min(COMPARED, 2 * draws_of(size)), size)
+    return antithetic_draws(np.random.default_rng(2), min(COMPARED, 2 * averaged_draws(size)), size)
 
 
-def _few(look: Curvature) -> int:
+def _few(density: BlockDensity) -> int:
     """Draws of the first climbs."""
     # NumPy computes with all that it has room for in one go.
-    return look.look.most if isinstance(look.look, Computed) else FEW
+    return density.evaluator.batch_size if isinstance(density.evaluator, NumpyEvaluator) else FEW
 
 
-def _is_cheap(look: Curvature) -> bool:
+def _is_cheap(density: BlockDensity) -> bool:
     """Whether further looks cost next to nothing."""
-    look_at = look.look
-    return isinstance(look_at, Computed) and look_at.most == draws_of(look.cells.size)
+    evaluator = density.evaluator
+    return isinstance(evaluator, NumpyEvaluator) and evaluator.batch_size == averaged_draws(
+        density.structure.size
+    )
 
 
 def _nearest(
-    look: Curvature, hears: Arrow, enough: float, trail: list[float]
+    density: BlockDensity, edge_mask: Arrowhead, enough: float, trail: list[float]
 ) -> tuple[float, Where] | None:
     """ELBO, mean and precision of the better end of two ways, without centring."""
-    few, noise = _few(look), _compared(look.cells.size)
+    few, noise = _few(density), _compared(density.structure.size)
 
     def climb(at: Where) -> tuple[float, Where] | None:
         rng = np.random.default_rng(1)
-        end = rise(look, at, hears, RISE_STEPS, few, rng, **ROUGHLY, trail=trail)
-        return None if end is None else (float(np.mean(log_ratios(look, end, hears, noise))), end)
+        end = ascend_fixed_draws(
+            density, at, edge_mask, RISE_STEPS, few, rng, **ROUGHLY, trail=trail
+        )
+        return (
+            None
+            if end is None
+            else (float(np.mean(log_ratios(density, end, edge_mask, noise))), end)
+        )
 
-    return better_end(look, hears, climb, noise, NEWTON_STEPS, enough)
+    return better_end(density, edge_mask, climb, noise, NEWTON_STEPS, enough)
 
 
-def _centred(look: Curvature, at: Any, hears: Arrow) -> Curvature | None:
+def _centred(density: BlockDensity, at: Any, edge_mask: Arrowhead) -> BlockDensity | None:
     """The same density over numbers as centred as the data ask for; None where it makes none."""
     mean, precision = at
-    spread = factor(precision, hears)
-    few = pairs(np.random.default_rng(4), FEW, len(mean))
-    _, scales, _ = look.told(np.concatenate([mean[None], mean + (spread @ few.T).T]))
+    spread = factor_on_edges(precision, edge_mask)
+    few = antithetic_draws(np.random.default_rng(4), FEW, len(mean))
+    _, scales, _ = density.prior_moments(np.concatenate([mean[None], mean + (spread @ few.T).T]))
     follows = np.std(np.log(scales), axis=0) > 1e-6
     if not follows.any():
         return None
-    leads = scaling(look, look.cells)
+    leads = find_scale_numbers(density, density.structure)
     variance = precision.variances(~leads)
     centring = np.where(follows & ~leads, np.clip(1 - variance, 0.0, 1.0), 0.0)
     if centring.max() < LEAST_CENTRED:
         return None
-    return replace(look, centring=centring, anchor=np.log(scales[0]))
+    return replace(density, centring=centring, anchor=np.log(scales[0]))

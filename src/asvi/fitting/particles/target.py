@@ -15,9 +15,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from asvi.density.arrowhead import Arrow
-from asvi.density.curvature import Curvature
-from asvi.density.evaluators import Uncurved
+from asvi.density.arrowhead import Arrowhead
+from asvi.density.curvature import BlockDensity
+from asvi.density.evaluators import SlopeEvaluator
 from asvi.density.traced_density import VOLUME
 
 __all__ = ["FORBIDDEN", "GaussianTarget", "GuideTarget", "Target"]
@@ -55,9 +55,9 @@ class Target(Protocol):
 class GaussianTarget:
     """Log density over the noise of N(mean, spread spreadᵀ), and its slope."""
 
-    look: Curvature
+    density: BlockDensity
     mean: np.ndarray  # (numbers,)
-    spread: Arrow
+    spread: Arrowhead
     _volume: float = field(init=False)
     _back: Any = field(init=False)
 
@@ -71,24 +71,24 @@ class GaussianTarget:
 
     @property
     def work(self) -> float:
-        return self.look.look.recorded.work
+        return self.density.evaluator.recorded.work
 
     def _numbers(self, noise: np.ndarray) -> np.ndarray:
         return self.mean + (self.spread @ noise.T).T
 
     def __call__(self, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        value, slope = self.look.slopes(self._numbers(noise))
+        value, slope = self.density.slopes(self._numbers(noise))
         slope = (self._back @ slope.T).T
         fine = np.isfinite(value) & np.isfinite(slope).all(-1)
         value = np.where(fine, value + self._volume, FORBIDDEN)
         return value, np.where(fine[:, None], slope, 0.0)
 
     def values(self, noise: np.ndarray) -> np.ndarray:
-        value = self.look.values(self._numbers(noise)) + self._volume
+        value = self.density.values(self._numbers(noise)) + self._volume
         return np.where(np.isfinite(value), value, FORBIDDEN)
 
     def sites(self, noise: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        found = self.look.sites(self._numbers(noise))
+        found = self.density.sites(self._numbers(noise))
         return found, found.pop(VOLUME) + self._volume
 
 
@@ -96,25 +96,25 @@ class GaussianTarget:
 class GuideTarget:
     """Log density over the noise of a trained guide, and its slope."""
 
-    look: Uncurved
+    density: SlopeEvaluator
 
     @property
     def size(self) -> int:
-        return self.look.recorded.size
+        return self.density.recorded.size
 
     @property
     def work(self) -> float:
-        return self.look.recorded.work
+        return self.density.recorded.work
 
     def __call__(self, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        value, slope = self.look.slopes(noise, *self.look.uncentred)
+        value, slope = self.density.slopes(noise, *self.density.uncentred)
         fine = np.isfinite(value) & np.isfinite(slope).all(-1)
         return np.where(fine, value, FORBIDDEN), np.where(fine[:, None], slope, 0.0)
 
     def values(self, noise: np.ndarray) -> np.ndarray:
-        value = self.look.values(noise)
+        value = self.density.values(noise)
         return np.where(np.isfinite(value), value, FORBIDDEN)
 
     def sites(self, noise: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        found = self.look.sites(noise, *self.look.uncentred)
+        found = self.density.sites(noise, *self.density.uncentred)
         return found, found.pop(VOLUME)

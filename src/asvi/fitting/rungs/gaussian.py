@@ -16,7 +16,7 @@ from asvi.fitting.correction.discrete_sites import Completion
 from asvi.fitting.correction.of_gaussian import correct_gaussian
 from asvi.fitting.details import SearchDetails
 from asvi.fitting.gaussian.newton import SOLVED
-from asvi.fitting.gaussian.search import Found, find_structured
+from asvi.fitting.gaussian.search import GaussianFit, find_nearest_gaussian
 from asvi.fitting.numpyro_check import DRAWS, Recheck
 from asvi.fitting.outcome import Outcome, Refusal
 from asvi.fitting.problem import Problem
@@ -75,13 +75,13 @@ def fit_as_asked(request: Request) -> Outcome:
 
 def _search(
     request: Request, family: StructuredNormal, tolerance: float, enough: float, is_default: bool
-) -> tuple[Outcome, Found] | Refusal:
+) -> tuple[Outcome, GaussianFit] | Refusal:
     """The Gaussian within ``enough`` nats, judged to ``tolerance``, in groups where it has any."""
     problem = Problem(request.model, family, request.args, request.kwargs)
     space = problem.noise_space
     assert space is not None
-    cells = space.cells
-    if is_default and cells.size > (QUICK_IN_CELLS if cells.groups else QUICK):
+    structure = space.structure
+    if is_default and structure.size > (QUICK_IN_CELLS if structure.groups else QUICK):
         return Refusal("the model is too large for a first look")
     if problem.program.trained:
         own = problem.program.trained[0]
@@ -89,20 +89,20 @@ def _search(
             f"StructuredNormal does not train parameters, and the model has {own!r}.\n"
             "Write instead:\n    asvi.fit(model, y, family=asvi.families.Coupled())"
         )
-    found = find_structured(problem, request.key, tolerance, enough)
+    found = find_nearest_gaussian(problem, request.key, tolerance, enough)
     if found is not None:
         return _outcome(problem, found, request), found
-    if family.cells and cells.groups and cells.size <= LARGEST_DENSE:
+    if family.blocks and structure.groups and structure.size <= LARGEST_DENSE:
         # Groups depend on each other after all.
-        whole = StructuredNormal(cells=False)
+        whole = StructuredNormal(blocks=False)
         return _search(request, whole, tolerance, enough, is_default)
     return Refusal(NONE_FOUND)
 
 
-def _outcome(problem: Problem, found: Found, request: Request) -> Outcome:
+def _outcome(problem: Problem, found: GaussianFit, request: Request) -> Outcome:
     """What was found, once NumPyro has said the same of it."""
-    guide, look = problem.guide, found.look
-    values = guide.params_of(found.mean, found.spread, look.centring, look.anchor)
+    guide, density = problem.guide, found.density
+    values = guide.params_of(found.mean, found.spread, density.centring, density.anchor)
     rounding = _recheck(problem, found, values)
     # Cast by NumPy, and put in place as they are: nothing to compile.
     params = jax.device_put({n: x.astype(problem.dtype) for n, x in values.items()})
@@ -119,7 +119,7 @@ def _outcome(problem: Problem, found: Found, request: Request) -> Outcome:
         details=SearchDetails(
             nearness=found.nearness,
             divergence=found.divergence,
-            centring=float(look.centring.mean()),
+            centring=float(density.centring.mean()),
             rounding=rounding,
         ),
         problem=problem,
@@ -127,11 +127,11 @@ def _outcome(problem: Problem, found: Found, request: Request) -> Outcome:
     )
 
 
-def _recheck(problem: Problem, found: Found, params: dict[str, Any]) -> float:
+def _recheck(problem: Problem, found: GaussianFit, params: dict[str, Any]) -> float:
     """Nats of a draw that are lost to rounding; raises where NumPyro knows other densities."""
     some = slice(0, DRAWS)
     with precision(found.is_double):
-        values = found.look.sites(found.draws[some])
+        values = found.density.sites(found.draws[some])
     completion = Completion.of(problem)
     if completion is not None:
         values |= completion(values, np.random.default_rng(7))[0]

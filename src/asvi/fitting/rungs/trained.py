@@ -18,7 +18,7 @@ from asvi.fitting.numpyro_check import check_elbo
 from asvi.fitting.outcome import Outcome
 from asvi.fitting.problem import Problem
 from asvi.fitting.request import Request
-from asvi.fitting.training.run import run
+from asvi.fitting.training.run import train
 
 __all__ = ["climb", "fit_as_asked"]
 
@@ -53,7 +53,7 @@ def _train(request: Request, chosen: Chosen) -> Outcome:
     problem, plan, state = chosen.problem, request.plan, chosen.state
     if request.draws is None and not request.must_resume and _has_scores(problem):
         plan, state = replace(plan, draws=SCORE_DRAWS), None
-    return run(
+    return train(
         problem,
         request.a_key,
         plan,

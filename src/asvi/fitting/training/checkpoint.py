@@ -13,8 +13,8 @@ import numpy as np
 from asvi.errors import AsviError
 from asvi.fitting.archive import check_writable, read_file, write_file
 from asvi.fitting.problem import Problem
-from asvi.fitting.training.parallel_optimizer import Lanes
-from asvi.fitting.training.settings import Plan, State
+from asvi.fitting.training.parallel_optimizer import ParallelState
+from asvi.fitting.training.settings import TrainingSettings, TrainingState
 
 __all__ = ["check_writable", "header", "load", "save"]
 
@@ -24,7 +24,9 @@ _INNER = "optimizer_"
 _last: dict[str, float] = {}
 
 
-def save(path: str | Path, problem: Problem, key: jax.Array, plan: Plan, state: State) -> None:
+def save(
+    path: str | Path, problem: Problem, key: jax.Array, plan: TrainingSettings, state: TrainingState
+) -> None:
     """Write the state, at most every two seconds, and always when the run is done."""
     now = time.monotonic()
     if state.phase != "done" and now - _last.get(str(path), -np.inf) < SECONDS_BETWEEN:
@@ -43,7 +45,7 @@ def save(path: str | Path, problem: Problem, key: jax.Array, plan: Plan, state: 
     write_file(path, about, {**lanes, **inner, **best})
 
 
-def header(path: str | Path) -> tuple[jax.Array, Plan]:
+def header(path: str | Path) -> tuple[jax.Array, TrainingSettings]:
     """The key and plan of a checkpoint."""
     about, _ = read_file(path, KIND)
     plan = about["plan"]
@@ -51,10 +53,12 @@ def header(path: str | Path) -> tuple[jax.Array, Plan]:
     settings: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in plan.items()
     }
-    return key, Plan(**settings)
+    return key, TrainingSettings(**settings)
 
 
-def load(path: str | Path, problem: Problem, key: jax.Array, plan: Plan) -> State | None:
+def load(
+    path: str | Path, problem: Problem, key: jax.Array, plan: TrainingSettings
+) -> TrainingState | None:
     """The state in the file; None where there is no file. Raises where it belongs elsewhere."""
     if not Path(path).exists():
         return None
@@ -73,13 +77,13 @@ def load(path: str | Path, problem: Problem, key: jax.Array, plan: Plan) -> Stat
         )
     structure = jax.tree.structure(plan.optimizer.init(jnp.zeros(1)))
     inner = [jnp.asarray(stored[f"{_INNER}{i}"]) for i in range(structure.num_leaves)]
-    rest = {name: jnp.asarray(stored[name]) for name in Lanes._fields if name != "inner"}
-    lanes = Lanes(**rest, inner=jax.tree.unflatten(structure, inner))
+    rest = {name: jnp.asarray(stored[name]) for name in ParallelState._fields if name != "inner"}
+    lanes = ParallelState(**rest, inner=jax.tree.unflatten(structure, inner))
     best = jnp.asarray(stored["best"]) if "best" in stored else None
-    return State(lanes=lanes, best=best, **about["state"])
+    return TrainingState(lanes=lanes, best=best, **about["state"])
 
 
-def _fingerprint(problem: Problem, plan: Plan) -> dict[str, Any]:
+def _fingerprint(problem: Problem, plan: TrainingSettings) -> dict[str, Any]:
     sites = [f"{s.address}:{type(s.distribution).__name__}{s.shape}" for s in problem.program.sites]
     return {
         "sites": sites,
@@ -87,5 +91,5 @@ def _fingerprint(problem: Problem, plan: Plan) -> dict[str, Any]:
         "model and data": problem.bound.digest,
         "optimizer": str(jax.tree.structure(plan.optimizer.init(jnp.zeros(1)))),
         # What a file must hold to be gone on from.
-        "version of asvi": [*Lanes._fields, *State.__dataclass_fields__],
+        "version of asvi": [*ParallelState._fields, *TrainingState.__dataclass_fields__],
     }

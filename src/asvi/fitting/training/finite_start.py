@@ -8,15 +8,15 @@ import numpy as np
 
 from asvi.errors import SiteError
 from asvi.fitting.problem import Problem
-from asvi.fitting.training.parallel_optimizer import Lanes, evaluate
+from asvi.fitting.training.parallel_optimizer import ParallelState, draw_elbos
 
-__all__ = ["finite_lanes"]
+__all__ = ["finite_starts"]
 
 TRIES = 5
 PROBE_DRAWS = 128
 
 
-def finite_lanes(problem: Problem, lanes: Lanes, key: jax.Array) -> Lanes:
+def finite_starts(problem: Problem, lanes: ParallelState, key: jax.Array) -> ParallelState:
     """Replace lanes without a finite ELBO; raise, naming the site to blame, where none has one.
 
     A lane counts as finite where a quarter of its draws are: a few draws at the edge of the support
@@ -25,7 +25,7 @@ def finite_lanes(problem: Problem, lanes: Lanes, key: jax.Array) -> Lanes:
     free = lanes.free
     for attempt in range(TRIES):
         probe = jax.random.fold_in(key, 1000 + attempt)
-        draws = np.asarray(evaluate(problem, free, probe, draws=PROBE_DRAWS))
+        draws = np.asarray(draw_elbos(problem, free, probe, draws=PROBE_DRAWS))
         fine = np.isfinite(draws).mean(1) >= 0.25
         if fine.all():
             return lanes._replace(free=free, average=free)

@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from asvi.density.arrowhead import Arrow
+from asvi.density.arrowhead import Arrowhead
 from asvi.density.gaussian import Gaussian
 from asvi.fitting.gaussian.for_training import find_gaussian
 from asvi.fitting.problem import Problem
-from asvi.fitting.training.parallel_optimizer import evaluate
-from asvi.fitting.training.step_sizes import in_order, named_units
+from asvi.fitting.training.parallel_optimizer import draw_elbos
+from asvi.fitting.training.step_sizes import in_order, named_step_sizes
 from asvi.guide.gaussian_to_params import params_from_gaussian
 
 __all__ = ["GaussianStart", "gaussian_start", "mean_elbos"]
@@ -49,7 +49,7 @@ def gaussian_start(
     ratios = []
     for vector, _ in found:
         rows = jnp.broadcast_to(vector, (lanes, vector.size))
-        drawn = evaluate(problem, rows, key, draws=draws)
+        drawn = draw_elbos(problem, rows, key, draws=draws)
         ratios.append(np.ravel(np.asarray(drawn, float)))
     elbos = mean_elbos(np.array(ratios))
     if not np.isfinite(elbos).any():
@@ -65,12 +65,12 @@ def _projected(
     """Parameters that hold the Gaussian, as a vector, and the unit of a step in each."""
     space = problem.noise_space
     assert space is not None
-    edges, steps = problem.guide.edges(space), named_units(problem)
+    edges, steps = problem.guide.edges(space), named_step_sizes(problem)
     found, steps = params_from_gaussian(problem.guide, space, edges, gaussian, params, steps, slack)
     return problem.free(found), jnp.asarray(in_order(steps), problem.dtype)
 
 
-def coupling_gain(precision: Arrow) -> float:
+def coupling_gain(precision: Arrowhead) -> float:
     r"""KL from the best Gaussian of independent numbers: :math:`(\sum\log P_{ii} - \log|P|) / 2`.
 
     The noise of a program is what the convex update makes independent, but for what its prior

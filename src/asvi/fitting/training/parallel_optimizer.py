@@ -20,13 +20,13 @@ from asvi.program.checks.failures import differentiating
 
 __all__ = [
     "ADAM",
-    "Lanes",
-    "Settings",
+    "ChunkInputs",
+    "ParallelState",
     "advance",
     "advance_soon",
-    "evaluate",
+    "draw_elbos",
     "evaluate_with_noise",
-    "new_lanes",
+    "new_state",
 ]
 
 #: One object, so that programs compiled for it are found again.
@@ -34,7 +34,7 @@ ADAM = optax.chain(optax.scale_by_adam(), optax.scale(-1.0))
 CLIP = 10.0
 
 
-class Lanes(NamedTuple):
+class ParallelState(NamedTuple):
     """State of all lanes; every array has the lanes as its first axis."""
 
     free: jax.Array  # (lanes, parameters)
@@ -47,7 +47,7 @@ class Lanes(NamedTuple):
     limit: jax.Array  # (lanes, parameters) no number goes further up
 
 
-class Settings(NamedTuple):
+class ChunkInputs(NamedTuple):
     """What a chunk of steps is run with; inputs of the compiled program."""
 
     rates: jax.Array  # (lanes,) learning rates
@@ -56,32 +56,32 @@ class Settings(NamedTuple):
     score_share: jax.Array  # (lanes,) 0 for path gradients, 1 for plain ones
 
 
-def new_lanes(
+def new_state(
     free: jax.Array,
     unit: jax.Array | None = None,
     optimizer: optax.GradientTransformation = ADAM,
     limit: jax.Array | None = None,
-) -> Lanes:
+) -> ParallelState:
     """Lanes at their start: ``free`` is (lanes, parameters)."""
     flag = jnp.zeros(len(free), free.dtype)
     unit = jnp.ones_like(free) if unit is None else jnp.broadcast_to(unit, free.shape)
     limit = jnp.asarray(jnp.inf if limit is None else limit, free.dtype)
     limit = jnp.broadcast_to(limit, free.shape)
     inner = jax.vmap(optimizer.init)(free)
-    return Lanes(free, inner, flag, free, flag, flag, unit, limit)
+    return ParallelState(free, inner, flag, free, flag, flag, unit, limit)
 
 
 def advance(
     problem: Problem,
-    lanes: Lanes,
+    lanes: ParallelState,
     key: jax.Array,
-    settings: Settings,
+    settings: ChunkInputs,
     *,
     steps: int,
     draws: int,
     optimizer: optax.GradientTransformation = ADAM,
     score_share: float | None = None,
-) -> tuple[Lanes, dict[str, jax.Array]]:
+) -> tuple[ParallelState, dict[str, jax.Array]]:
     """``steps`` steps in every lane; gives the lanes and, per step, losses and noise.
 
     With a ``score_share`` of 0 or 1 for all lanes, in place of that in ``settings``, the program
@@ -104,10 +104,10 @@ def advance_soon(
     name, make = _advancing(problem, count, steps, draws, optimizer, score_share)
     dtype = problem.dtype
 
-    def example() -> tuple[Lanes, Settings]:
-        lanes = new_lanes(jnp.zeros((count, problem.size), dtype), optimizer=optimizer)
+    def example() -> tuple[ParallelState, ChunkInputs]:
+        lanes = new_state(jnp.zeros((count, problem.size), dtype), optimizer=optimizer)
         shapes = ((count,), (count, count), (count, 2), (count,))
-        return lanes, Settings(*(jnp.zeros(shape, dtype) for shape in shapes))
+        return lanes, ChunkInputs(*(jnp.zeros(shape, dtype) for shape in shapes))
 
     # In shapes alone: to make the arrays is some ten small programs, each of which would wait for
     # what is being compiled already.
@@ -123,14 +123,14 @@ def _advancing(
     optimizer: optax.GradientTransformation,
     known: float | None,
 ) -> tuple[Any, Callable]:
-    def compiled(lanes: Lanes, key: jax.Array, settings: Settings):
+    def compiled(lanes: ParallelState, key: jax.Array, settings: ChunkInputs):
         def loss(free, key, temperature, score_share):
             if known is not None:  # plain gradients need no path
                 score_share = None if known == 1 else known
             keys = jax.random.split(key, draws)
             return problem.loss(free, keys, temperature, score_share)
 
-        def step(lanes: Lanes, inputs):
+        def step(lanes: ParallelState, inputs):
             key, temperature = inputs
             keys = jax.random.split(key, count)
             with differentiating():
@@ -147,10 +147,10 @@ def _advancing(
 
 
 def _apply(
-    lanes: Lanes,
+    lanes: ParallelState,
     losses: jax.Array,
     gradients: jax.Array,
-    settings: Settings,
+    settings: ChunkInputs,
     optimizer: optax.GradientTransformation = ADAM,
 ):
     # A gradient whose square overflows counts as infinite: it would reach the other lanes' sums.
@@ -182,7 +182,9 @@ def _apply(
 
     spread = jnp.sum(spread, -1)
     noise = spread / (jnp.sum(pooled**2, -1) + 1e-12)  # of one lane's gradient, to the pooled one
-    new = Lanes(free, inner, norm, average, averaged, lanes.skipped, lanes.unit, lanes.limit)
+    new = ParallelState(
+        free, inner, norm, average, averaged, lanes.skipped, lanes.unit, lanes.limit
+    )
     kept = jax.tree.map(
         lambda a, b: jnp.where(moving.reshape((-1,) + (1,) * (a.ndim - 1)), a, b), new, lanes
     )
@@ -190,7 +192,7 @@ def _apply(
     return kept, {"loss": losses, "noise": noise, "spread": spread, "square": seen**2}
 
 
-def evaluate(
+def draw_elbos(
     problem: Problem,
     free: jax.Array,
     key: jax.Array,

@@ -8,15 +8,15 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from asvi.fitting.training.settings import Plan, State
+from asvi.fitting.training.settings import TrainingSettings, TrainingState
 
-__all__ = ["Line"]
+__all__ = ["ProgressLine"]
 
 
-class Line:
+class ProgressLine:
     """A progress bar that is told of every chunk, and so costs nothing per step."""
 
-    def __init__(self, plan: Plan, shown: bool):
+    def __init__(self, plan: TrainingSettings, shown: bool):
         self.plan = plan
         self._bar = Progress(
             TextColumn("[bold]{task.description:10}"),
@@ -31,7 +31,7 @@ class Line:
         self._line = self._bar.add_task("compile", total=plan.max_steps, elbo="", noise="")
         self._last = 0.0
 
-    def __enter__(self) -> Line:
+    def __enter__(self) -> ProgressLine:
         self._bar.start()
         self._bar.refresh()
         return self
@@ -44,7 +44,7 @@ class Line:
     ) -> None:
         self._bar.stop()
 
-    def tell(self, state: State) -> None:
+    def tell(self, state: TrainingState) -> None:
         """Show a state; at most ten times a second."""
         now = time.monotonic()
         if now - self._last < 0.1:

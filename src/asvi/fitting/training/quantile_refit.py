@@ -25,12 +25,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from asvi.distributions.spline import KNOTS, bend, weights_through
+from asvi.distributions.spline import KNOTS, spline_forward, weights_through
 from asvi.fitting.problem import Problem
-from asvi.fitting.training.parallel_optimizer import evaluate, evaluate_with_noise
-from asvi.fitting.training.settings import Plan
+from asvi.fitting.training.parallel_optimizer import draw_elbos, evaluate_with_noise
+from asvi.fitting.training.settings import TrainingSettings
 
-__all__ = ["lead_through_quantiles", "quantile_map"]
+__all__ = ["quantile_map", "refit_splines"]
 
 ROUNDS = 2  # the second has draws in tails that the first has opened
 MOST, LEAST = 65_536, 16_384  # draws of a round
@@ -39,8 +39,8 @@ FEW = 8  # draws beyond a knot: it stays
 CLOSEST = 0.02
 
 
-def lead_through_quantiles(
-    problem: Problem, flat: jax.Array, key: jax.Array, plan: Plan, most: int = MOST
+def refit_splines(
+    problem: Problem, flat: jax.Array, key: jax.Array, plan: TrainingSettings, most: int = MOST
 ) -> tuple[jax.Array, dict[str, Any]]:
     """The vector (parameters,) that is kept, and what was measured; nothing without splines.
 
@@ -49,7 +49,7 @@ def lead_through_quantiles(
     sampled = any(p.size != p.subsample_size for s in problem.program.sites for p in s.plates)
     if not problem.splines or problem.may_have_scores or sampled or most < LEAST:
         return flat, {}  # with scores or subsamples a draw's ELBO is no log ratio
-    calls = max(1, min(most, MOST) // (plan.lanes * plan.judge_draws))
+    calls = max(1, min(most, MOST) // (plan.lanes * plan.evaluation_draws))
     told: dict[str, list[float]] = {"gains": [], "refused": []}
     for i in range(ROUNDS):
         least = -plan.tolerance - sum(told["gains"])
@@ -64,13 +64,13 @@ def lead_through_quantiles(
 
 
 def _tried(
-    problem: Problem, flat: jax.Array, key: jax.Array, plan: Plan, calls: int
+    problem: Problem, flat: jax.Array, key: jax.Array, plan: TrainingSettings, calls: int
 ) -> Iterator[tuple[jax.Array, float]]:
     """Vectors led all the way and half of it, and the ELBO that each gains, on the same draws."""
     keys = [jax.random.fold_in(key, i) for i in range(calls)]
     rows = jnp.broadcast_to(flat, (plan.lanes, flat.size))
     found = jax.device_get(
-        [evaluate_with_noise(problem, rows, k, draws=plan.judge_draws) for k in keys]
+        [evaluate_with_noise(problem, rows, k, draws=plan.evaluation_draws) for k in keys]
     )
     before = np.array([elbos for elbos, _ in found], float)
     fine = np.isfinite(before).ravel()
@@ -90,11 +90,13 @@ def _tried(
             old = np.asarray(params[name])
             to = share * where_to + (1 - share) * KNOTS[1:-1]
             rows_of = zip(old.reshape(-1, old.shape[-1]), to, strict=True)
-            led = np.reshape([_led(spline, where) for spline, where in rows_of], old.shape)
+            led = np.reshape(
+                [_compose_spline(spline, where) for spline, where in rows_of], old.shape
+            )
             new[name] = jnp.asarray(led, old.dtype)
         changed = problem.free(new)
         rows = jnp.broadcast_to(changed, rows.shape)
-        after = [evaluate(problem, rows, k, draws=plan.judge_draws) for k in keys[:few]]
+        after = [draw_elbos(problem, rows, k, draws=plan.evaluation_draws) for k in keys[:few]]
         change = (np.array(jax.device_get(after), float) - before[:few]).ravel()
         yield changed, float(np.mean(change[fine[: change.size]]))
 
@@ -131,12 +133,12 @@ def quantile_map(z: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return np.maximum(np.maximum.accumulate(to - gaps) + gaps, KNOTS[0] + gaps)
 
 
-def _led(spline: np.ndarray, to: np.ndarray) -> np.ndarray:
+def _compose_spline(spline: np.ndarray, to: np.ndarray) -> np.ndarray:
     """The spline of these weights after a map that takes the inner knots to ``to``."""
     widths = np.diff(KNOTS)
     steps = np.diff(np.concatenate([KNOTS[:1], to, KNOTS[-1:]])) / widths
     left, right = widths[:-1], widths[1:]
     slopes = (right * steps[:-1] + left * steps[1:]) / (left + right)
     everywhere = np.broadcast_to(spline, (len(to), len(spline)))
-    values, log_slopes = jax.jit(bend)(to.astype(spline.dtype), everywhere)
+    values, log_slopes = jax.jit(spline_forward)(to.astype(spline.dtype), everywhere)
     return weights_through(np.asarray(values, float), slopes * np.exp(np.asarray(log_slopes)))

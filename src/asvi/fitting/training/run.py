@@ -14,27 +14,27 @@ from asvi.fitting.details import TrainingDetails
 from asvi.fitting.outcome import Outcome
 from asvi.fitting.problem import Problem
 from asvi.fitting.training import checkpoint as checkpoints
-from asvi.fitting.training.finite_start import finite_lanes
-from asvi.fitting.training.parallel_optimizer import evaluate
-from asvi.fitting.training.progress import Line
-from asvi.fitting.training.quantile_refit import lead_through_quantiles
+from asvi.fitting.training.finite_start import finite_starts
+from asvi.fitting.training.parallel_optimizer import draw_elbos
+from asvi.fitting.training.progress import ProgressLine
+from asvi.fitting.training.quantile_refit import refit_splines
 from asvi.fitting.training.schedule import begin, candidates, finished, step_chunk
-from asvi.fitting.training.settings import Plan, State
+from asvi.fitting.training.settings import TrainingSettings, TrainingState
 
-__all__ = ["check_plan", "conclude", "first_state", "optimise", "run"]
+__all__ = ["check_plan", "conclude", "first_state", "optimise", "train"]
 
 JUDGEMENTS = 10  # times the final ELBO is drawn, at most
 
 
-def run(
+def train(
     problem: Problem,
     key: jax.Array,
-    plan: Plan,
+    plan: TrainingSettings,
     progress: bool,
     checkpoint: str | Path | None,
-    begun: float,
+    started_at: float,
     must_exist: bool = False,
-    state: State | None = None,
+    state: TrainingState | None = None,
 ) -> Outcome:
     """The whole run, or the rest of it from a checkpoint, or from ``state``."""
     found = None
@@ -45,29 +45,29 @@ def run(
             raise AsviError(f"{checkpoint} holds no state to go on from.")
     state = found or state or first_state(problem, key, plan)
     message = optimise(problem, key, plan, state, progress, checkpoint)
-    return conclude(problem, key, plan, state, message, begun)
+    return conclude(problem, key, plan, state, message, started_at)
 
 
-def first_state(problem: Problem, key: jax.Array, plan: Plan) -> State:
+def first_state(problem: Problem, key: jax.Array, plan: TrainingSettings) -> TrainingState:
     """Where the run of this key begins."""
     start_key = _keys(key)[0]
     state = begin(problem, start_key, plan)
     if state.phase == "explore":  # a start near the posterior was found finite already
-        state.lanes = finite_lanes(problem, state.lanes, start_key)
+        state.lanes = finite_starts(problem, state.lanes, start_key)
     return state
 
 
 def optimise(
     problem: Problem,
     key: jax.Array,
-    plan: Plan,
-    state: State,
+    plan: TrainingSettings,
+    state: TrainingState,
     progress: bool,
     checkpoint: str | Path | None = None,
 ) -> str:
     """Steps until the plan is done, in ``state``; gives a message where the user broke it off."""
     run_key = _keys(key)[1]
-    with Line(plan, progress) as line:
+    with ProgressLine(plan, progress) as line:
         try:
             while not finished(state, plan):
                 step_chunk(problem, run_key, plan, state)
@@ -87,10 +87,10 @@ def _keys(key: jax.Array) -> jax.Array:
 def conclude(
     problem: Problem,
     key: jax.Array,
-    plan: Plan,
-    state: State,
+    plan: TrainingSettings,
+    state: TrainingState,
     message: str,
-    begun: float,
+    started_at: float,
 ) -> Outcome:
     """The best of what was found, judged by draws that did not choose it."""
     _, _, judge_key, draw_key = _keys(key)
@@ -98,7 +98,7 @@ def conclude(
     for name, flat in candidates(problem, judge_key, plan, state).items():
         rows = jnp.broadcast_to(flat, (plan.lanes, flat.size))
         draws = np.asarray(
-            evaluate(problem, rows, judge_key, draws=plan.judge_draws), float
+            draw_elbos(problem, rows, judge_key, draws=plan.evaluation_draws), float
         ).ravel()
         judged[name] = (draws, flat)
     best = max(judged, key=lambda name: _mean(judged[name][0]))
@@ -106,7 +106,7 @@ def conclude(
     if not message:  # who interrupted wants it now
         try:
             had = state.chunks * plan.chunk * plan.lanes * plan.draws  # at least
-            flat, marginals = lead_through_quantiles(
+            flat, marginals = refit_splines(
                 problem, flat, jax.random.fold_in(judge_key, 1), plan, had
             )
         except KeyboardInterrupt:
@@ -115,7 +115,9 @@ def conclude(
     rows = jnp.broadcast_to(flat, (plan.lanes, problem.size))
     fresh = np.empty(0)
     for i in range(JUDGEMENTS):
-        draws = evaluate(problem, rows, jax.random.fold_in(draw_key, i), draws=plan.judge_draws)
+        draws = draw_elbos(
+            problem, rows, jax.random.fold_in(draw_key, i), draws=plan.evaluation_draws
+        )
         fresh = np.concatenate([fresh, np.asarray(draws, float).ravel()])
         if not np.std(fresh) / np.sqrt(len(fresh)) > plan.tolerance:
             break
@@ -135,7 +137,7 @@ def conclude(
         message=message,
         steps=state.chunks * plan.chunk,
         skipped_steps=int(np.sum(np.asarray(state.lanes.skipped))),
-        seconds=time.monotonic() - begun,
+        seconds=time.monotonic() - started_at,
         details=TrainingDetails(
             learning_rate=state.first_rate,
             gradient="path" if state.score_shares[0] == 0 and problem.has_path else "plain",
@@ -158,7 +160,7 @@ def _mean(draws: np.ndarray) -> float:
     return float(draws.mean()) if np.isfinite(draws).all() else -np.inf
 
 
-def check_plan(plan: Plan) -> None:
+def check_plan(plan: TrainingSettings) -> None:
     for name, shown in (("draws", "draws"), ("max_steps", "steps"), ("lanes", "restarts")):
         value = getattr(plan, name)
         if not isinstance(value, int) or value < 1:

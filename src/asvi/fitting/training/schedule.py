@@ -38,15 +38,15 @@ import optax
 from asvi.fitting.problem import Problem
 from asvi.fitting.training.gaussian_start import gaussian_start, mean_elbos
 from asvi.fitting.training.parallel_optimizer import (
-    Lanes,
-    Settings,
+    ChunkInputs,
+    ParallelState,
     advance,
     advance_soon,
-    evaluate,
-    new_lanes,
+    draw_elbos,
+    new_state,
 )
-from asvi.fitting.training.settings import Plan, State
-from asvi.fitting.training.step_sizes import limits, units
+from asvi.fitting.training.settings import TrainingSettings, TrainingState
+from asvi.fitting.training.step_sizes import step_sizes, upper_limits
 from asvi.fitting.training.stopping import NEARLY, gain_over, is_enough
 
 __all__ = ["begin", "candidates", "finished", "step_chunk"]
@@ -61,13 +61,13 @@ WORSE, SLOWER = 0.1, 0.2  # nats that a cycle lost: the next one, from the best,
 KINDS = ("prior", "half-way", "gaussian")
 
 
-def begin(problem: Problem, key: jax.Array, plan: Plan) -> State:
+def begin(problem: Problem, key: jax.Array, plan: TrainingSettings) -> TrainingState:
     """Lanes at their starts."""
     # Small programs first: they would wait for a large one that is being compiled.
     make = problem.bound.jit(("initial", plan.lanes), lambda: partial(_starts, problem, plan.lanes))
     free = np.array(make(key))
-    unit = np.array(np.broadcast_to(np.asarray(units(problem)), free.shape))
-    furthest = limits(problem)
+    unit = np.array(np.broadcast_to(np.asarray(step_sizes(problem)), free.shape))
+    furthest = upper_limits(problem)
     more = MORE_DRAWS if _has_one_program(problem) else 1
     # Near its optimum a guide has path gradients of little variance; far from it they do not help.
     if problem.noise_space is not None:
@@ -76,7 +76,7 @@ def begin(problem: Problem, key: jax.Array, plan: Plan) -> State:
         advance_soon(problem, plan.lanes, **_program(problem, plan, plan.lanes, 1, 1.0))
     kinds = [KINDS[i % 2] for i in range(plan.lanes)]
     rates = [plan.rates[i // 2 % len(plan.rates)] for i in range(plan.lanes)]
-    found = gaussian_start(problem, jnp.asarray(free[0]), key, plan.lanes, plan.judge_draws)
+    found = gaussian_start(problem, jnp.asarray(free[0]), key, plan.lanes, plan.evaluation_draws)
     if found is not None:
         taken = plan.lanes if found.is_near else max(1, plan.lanes // 4)
         for k in range(taken):
@@ -84,15 +84,15 @@ def begin(problem: Problem, key: jax.Array, plan: Plan) -> State:
             free[lane], unit[lane] = found.vector, found.unit
             kinds[lane], rates[lane] = "gaussian", rate
     limit = np.maximum(furthest, free)  # a start further out is left there
-    lanes = new_lanes(jnp.asarray(free), jnp.asarray(unit), plan.optimizer, jnp.asarray(limit))
+    lanes = new_state(jnp.asarray(free), jnp.asarray(unit), plan.optimizer, jnp.asarray(limit))
     shares = [0.0 if kind == "gaussian" else 1.0 for kind in kinds]
     pools = list(range(plan.lanes))
-    state = State(lanes, rates=rates, kinds=kinds, pools=pools, score_shares=shares)
+    state = TrainingState(lanes, rates=rates, kinds=kinds, pools=pools, score_shares=shares)
     state.first_cycle = plan.first_cycle
     state.coupling_gain = None if found is None else found.coupling_gain
     if found is not None and found.is_near:
         state.more_draws = more
-        if problem.noise_space is not None and problem.noise_space.cells.groups:
+        if problem.noise_space is not None and problem.noise_space.structure.groups:
             # Steps are dear there, and two cycles are run in any case.
             state.first_cycle = max(1, plan.first_cycle // 2)
         _descend(plan, state, 0, max(plan.gaussian_rates))
@@ -116,11 +116,11 @@ def _has_cheap_draws(problem: Problem) -> bool:
     Not in models of many cells: there each draw is dear.
     """
     space = problem.noise_space
-    return space is not None and not problem.may_have_scores and not space.cells.groups
+    return space is not None and not problem.may_have_scores and not space.structure.groups
 
 
 def _program(
-    problem: Problem, plan: Plan, lanes: int, more: int, share: float | None
+    problem: Problem, plan: TrainingSettings, lanes: int, more: int, share: float | None
 ) -> dict[str, Any]:
     """What a compiled chunk of steps is made for."""
     return {
@@ -131,7 +131,7 @@ def _program(
     }
 
 
-def _program_of(problem: Problem, plan: Plan, state: State) -> dict[str, Any]:
+def _program_of(problem: Problem, plan: TrainingSettings, state: TrainingState) -> dict[str, Any]:
     """That for the next chunk; where all lanes have the same kind of gradient, with no other."""
     shares = set(state.score_shares)
     share = shares.pop() if len(shares) == 1 else None
@@ -142,14 +142,16 @@ def _starts(problem: Problem, count: int, key: jax.Array) -> jax.Array:
     """Lanes of the first two kinds, (lanes, parameters)."""
     rows = jax.vmap(problem.initial)(jax.random.split(key, count))
     half_way = jnp.asarray([KINDS[i % 2] == "half-way" for i in range(count)])
-    return jnp.where(half_way[:, None], jax.vmap(problem.half_way)(rows), rows)
+    return jnp.where(half_way[:, None], jax.vmap(problem.start_half_mean_field)(rows), rows)
 
 
-def finished(state: State, plan: Plan) -> bool:
+def finished(state: TrainingState, plan: TrainingSettings) -> bool:
     return state.phase == "done" or state.work * plan.chunk >= plan.max_steps
 
 
-def step_chunk(problem: Problem, key: jax.Array, plan: Plan, state: State) -> State:
+def step_chunk(
+    problem: Problem, key: jax.Array, plan: TrainingSettings, state: TrainingState
+) -> TrainingState:
     """One compiled chunk of steps and the decision after it; ``key`` is that of the whole run."""
     chunk_key = jax.random.fold_in(key, state.chunks)
     racing = state.phase in ("explore", "duel")
@@ -189,7 +191,7 @@ def _finite(values: Any, middle: Any = np.mean) -> float:
     return float(middle(fine)) if len(fine) else float("inf")
 
 
-def _spread_out(plan: Plan, state: State, lost: float) -> None:
+def _spread_out(plan: TrainingSettings, state: TrainingState, lost: float) -> None:
     """Where many steps are lost, share the draws among all lanes again.
 
     A draw that is not finite spoils the step of its lane, and only of its lane.
@@ -199,7 +201,7 @@ def _spread_out(plan: Plan, state: State, lost: float) -> None:
         state.pools, state.more_draws = [0] * plan.lanes, 1
 
 
-def _parts(lanes: Lanes, squares: np.ndarray) -> tuple[float, float]:
+def _parts(lanes: ParallelState, squares: np.ndarray) -> tuple[float, float]:
     """Variance of a gradient, and square of its mean, told from the last steps of a single lane.
 
     Adam's mean over some ten steps holds a 19th of a gradient's variance. A single draw far out
@@ -213,7 +215,7 @@ def _parts(lanes: Lanes, squares: np.ndarray) -> tuple[float, float]:
     return variance, max(left - variance / 19, 1e-6 * size, 1e-30)
 
 
-def _variances(plan: Plan, spreads: np.ndarray) -> np.ndarray:
+def _variances(plan: TrainingSettings, spreads: np.ndarray) -> np.ndarray:
     """Variance of one lane's gradient in the duel, by lane: as of all draws together."""
     half = plan.lanes // 2
     later = spreads[len(spreads) // 2 :]
@@ -221,7 +223,7 @@ def _variances(plan: Plan, spreads: np.ndarray) -> np.ndarray:
     return middle * half / max(1, half - 1) / plan.lanes
 
 
-def _settings(problem: Problem, plan: Plan, state: State) -> Settings:
+def _settings(problem: Problem, plan: TrainingSettings, state: TrainingState) -> ChunkInputs:
     dtype = problem.dtype
     pools = np.array(state.pools)
     together = (pools[:, None] == pools).astype(float)
@@ -229,7 +231,7 @@ def _settings(problem: Problem, plan: Plan, state: State) -> Settings:
     ramp = np.interp([state.chunks, state.chunks + 1], [0, fade], [0.1, 1.0])
     # The Gaussian was found with the data in: nothing is to be faded in.
     temperatures = [[1.0, 1.0] if kind == "gaussian" else ramp for kind in state.kinds]
-    return Settings(
+    return ChunkInputs(
         jnp.asarray(state.rates, dtype),
         jnp.asarray(together / together.sum(1, keepdims=True), dtype),
         jnp.asarray(np.array(temperatures), dtype),
@@ -237,19 +239,21 @@ def _settings(problem: Problem, plan: Plan, state: State) -> Settings:
     )
 
 
-def _measure(problem: Problem, key: jax.Array, plan: Plan, state: State) -> np.ndarray:
+def _measure(
+    problem: Problem, key: jax.Array, plan: TrainingSettings, state: TrainingState
+) -> np.ndarray:
     """ELBO of every lane, all on the same draws; -inf where it is not finite."""
     same = [0] * plan.lanes
-    found = evaluate(problem, state.lanes.free, key, draws=plan.judge_draws, streams=same)
+    found = draw_elbos(problem, state.lanes.free, key, draws=plan.evaluation_draws, streams=same)
     return mean_elbos(found)
 
 
 @jax.jit
-def _rows(lanes: Lanes, sources: jax.Array) -> Lanes:
+def _rows(lanes: ParallelState, sources: jax.Array) -> ParallelState:
     return jax.tree.map(lambda x: x[sources], lanes)
 
 
-def _copy(state: State, sources: list[int]) -> None:
+def _copy(state: TrainingState, sources: list[int]) -> None:
     """Lane i becomes a copy of lane ``sources[i]``."""
     state.lanes = _rows(state.lanes, np.array(sources))
     state.rates = [state.rates[i] for i in sources]
@@ -258,7 +262,9 @@ def _copy(state: State, sources: list[int]) -> None:
     _restart_average(state)
 
 
-def _pair_off(problem: Problem, key: jax.Array, plan: Plan, state: State) -> None:
+def _pair_off(
+    problem: Problem, key: jax.Array, plan: TrainingSettings, state: TrainingState
+) -> None:
     """Copy the best lanes of the two best kinds of start over a half each, which pool gradients."""
     elbos = _measure(problem, key, plan, state)
     if plan.lanes < 4:
@@ -279,8 +285,8 @@ def _pair_off(problem: Problem, key: jax.Array, plan: Plan, state: State) -> Non
 def _choose(
     problem: Problem,
     key: jax.Array,
-    plan: Plan,
-    state: State,
+    plan: TrainingSettings,
+    state: TrainingState,
     variances: np.ndarray | None = None,
 ) -> None:
     """The lane of the best ELBO goes on alone."""
@@ -294,7 +300,7 @@ def _choose(
         state.phase = "try gradients"
 
 
-def _descend(plan: Plan, state: State, lane: int, rate: float) -> None:
+def _descend(plan: TrainingSettings, state: TrainingState, lane: int, rate: float) -> None:
     """Begin the first cycle, at this lane."""
     _copy(state, [lane])
     state.first_rate = rate
@@ -306,7 +312,7 @@ def _descend(plan: Plan, state: State, lane: int, rate: float) -> None:
     _set_rate(state)
 
 
-def _choose_gradient(plan: Plan, state: State, variance: float) -> None:
+def _choose_gradient(plan: TrainingSettings, state: TrainingState, variance: float) -> None:
     """After a chunk of path gradients: go back to the race's plain ones if they varied less."""
     state.trial["path"] = variance
     if state.trial["plain"] < variance:
@@ -314,14 +320,14 @@ def _choose_gradient(plan: Plan, state: State, variance: float) -> None:
     state.phase = "descend"
 
 
-def _length(state: State) -> int:
+def _length(state: TrainingState) -> int:
     """Chunks in this cycle."""
     if state.more_draws > 1:  # cost is in draws: these cycles grow no longer
         return state.first_cycle * 2 ** min(state.cycle, 1)
     return state.first_cycle * 2**state.cycle
 
 
-def _set_rate(state: State) -> None:
+def _set_rate(state: TrainingState) -> None:
     """The learning rate of the next chunk: a cosine from the cycle's first rate to 1% of it."""
     done = (state.chunks - state.cycle_begin) / _length(state)
     top = state.first_rate * 0.6**state.cycle
@@ -329,7 +335,9 @@ def _set_rate(state: State) -> None:
     state.rates = [float(rate)] * len(state.kinds)
 
 
-def _end_cycle(problem: Problem, key: jax.Array, plan: Plan, state: State) -> None:
+def _end_cycle(
+    problem: Problem, key: jax.Array, plan: TrainingSettings, state: TrainingState
+) -> None:
     """Keep the better of this cycle's end and the best before; stop where little was gained."""
     new = state.lanes.free[0]
     gain, error = gain_over(state.best, new, problem, key, plan)
@@ -360,12 +368,14 @@ def _end_cycle(problem: Problem, key: jax.Array, plan: Plan, state: State) -> No
     _set_rate(state)
 
 
-def _restart_average(state: State) -> None:
+def _restart_average(state: TrainingState) -> None:
     lanes = state.lanes
     state.lanes = lanes._replace(average=lanes.free, averaged=jnp.zeros_like(lanes.averaged))
 
 
-def candidates(problem: Problem, key: jax.Array, plan: Plan, state: State) -> dict[str, jax.Array]:
+def candidates(
+    problem: Problem, key: jax.Array, plan: TrainingSettings, state: TrainingState
+) -> dict[str, jax.Array]:
     """Vectors that may be the result: the mean of the last iterates, the last iterate."""
     if state.phase in ("explore", "duel"):  # interrupted before the lanes were compared
         _choose(problem, key, plan, state)

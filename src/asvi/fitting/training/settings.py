@@ -8,9 +8,9 @@ from typing import Any
 
 import optax
 
-from asvi.fitting.training.parallel_optimizer import ADAM, Lanes
+from asvi.fitting.training.parallel_optimizer import ADAM, ParallelState
 
-__all__ = ["Plan", "State"]
+__all__ = ["TrainingSettings", "TrainingState"]
 
 _ARRAYS = ("lanes", "best")
 RATES = (0.05, 0.02, 0.01, 0.005)
@@ -18,7 +18,7 @@ GAUSSIAN_RATES = (0.01, 0.03)  # that start is near its end
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingSettings:
     """What a run is allowed and asked to do."""
 
     lanes: int = 8
@@ -31,7 +31,7 @@ class Plan:
     tolerance: float = 0.01
     rates: tuple[float, ...] = RATES
     gaussian_rates: tuple[float, ...] = GAUSSIAN_RATES
-    judge_draws: int = 128
+    evaluation_draws: int = 128
     optimizer: optax.GradientTransformation = ADAM
 
     @property
@@ -49,10 +49,10 @@ class Plan:
 
 
 @dataclass
-class State:
+class TrainingState:
     """Where a run stands: arrays in ``lanes``, the rest plain numbers."""
 
-    lanes: Lanes
+    lanes: ParallelState
     best: Any = None  # parameters at the best end of a cycle, after the race
     phase: str = "explore"
     chunks: int = 0
@@ -62,7 +62,7 @@ class State:
     first_rate: float = 0.0
     score_shares: list[float] = field(default_factory=list)
     trial: dict[str, float] = field(default_factory=dict)
-    first_cycle: int = Plan.first_cycle  # chunks
+    first_cycle: int = TrainingSettings.first_cycle  # chunks
     cycle: int = 0
     cycle_begin: int = 0
     losses: list[float] = field(default_factory=list)
@@ -76,6 +76,6 @@ class State:
         """All but the arrays, for a checkpoint."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _ARRAYS}
 
-    def copy(self) -> State:
+    def copy(self) -> TrainingState:
         """The same, with lists of its own."""
-        return State(self.lanes, self.best, **deepcopy(self.numbers()))
+        return TrainingState(self.lanes, self.best, **deepcopy(self.numbers()))

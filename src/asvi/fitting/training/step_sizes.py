@@ -27,17 +27,17 @@ from asvi.families.parameter import (
 )
 from asvi.fitting.problem import Problem
 
-__all__ = ["in_order", "in_units", "limits", "named_units", "units"]
+__all__ = ["in_order", "in_units", "named_step_sizes", "step_sizes", "upper_limits"]
 
 GATE_STEP, SPLINE_STEP = 0.25, 0.3  # of names that are guessed
 
 
-def units(problem: Problem) -> jax.Array:
+def step_sizes(problem: Problem) -> jax.Array:
     """The unit of every parameter, (parameters,), at the prior."""
-    return jnp.asarray(in_order(named_units(problem)), problem.dtype)
+    return jnp.asarray(in_order(named_step_sizes(problem)), problem.dtype)
 
 
-def limits(problem: Problem) -> np.ndarray:
+def upper_limits(problem: Problem) -> np.ndarray:
     """How far up each parameter may go, (parameters,): the gates' own, the others anywhere.
 
     A gate that is at the prior in single precision has no gradient, and neither has the data term
@@ -63,7 +63,7 @@ def in_order(values: dict[str, Any]) -> np.ndarray:
     return np.concatenate([np.ravel(x) for x in jax.tree.leaves(values)])
 
 
-def named_units(problem: Problem) -> dict[str, Any]:
+def named_step_sizes(problem: Problem) -> dict[str, Any]:
     """The same by name: a site without parents has its location measured in the prior's scale."""
     example = jax.eval_shape(problem.unravel, jax.ShapeDtypeStruct((problem.size,), problem.dtype))
     known = problem.guide.parameters()

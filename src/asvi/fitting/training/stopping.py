@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from asvi.fitting.problem import Problem
-from asvi.fitting.training.parallel_optimizer import evaluate
-from asvi.fitting.training.settings import Plan
+from asvi.fitting.training.parallel_optimizer import draw_elbos
+from asvi.fitting.training.settings import TrainingSettings
 
 __all__ = ["NEARLY", "gain_over", "is_enough"]
 
@@ -18,7 +18,7 @@ LOOKS = 4  # times that a cycle's gain is measured, at most
 
 
 def gain_over(
-    old: jax.Array, new: jax.Array, problem: Problem, key: jax.Array, plan: Plan
+    old: jax.Array, new: jax.Array, problem: Problem, key: jax.Array, plan: TrainingSettings
 ) -> tuple[float, float]:
     """How much better ``new`` is than ``old`` on the same draws, and the error of that.
 
@@ -33,7 +33,7 @@ def gain_over(
     gain, error = -np.inf, np.inf
     for i in range(LOOKS):
         look = jax.random.fold_in(key, i)
-        found = evaluate(problem, rows, look, draws=plan.judge_draws, streams=streams)
+        found = draw_elbos(problem, rows, look, draws=plan.evaluation_draws, streams=streams)
         draws = np.asarray(found, float)
         change = (draws[:half] - draws[half : 2 * half]).ravel()
         changes = np.append(changes, change[np.isfinite(change)])

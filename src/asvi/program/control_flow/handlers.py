@@ -13,7 +13,13 @@ from numpyro.primitives import _PYRO_STACK, Messenger
 from asvi.errors import SiteError
 from asvi.program.statements.masks import Completed
 
-__all__ = ["BodyValues", "alone", "handler_stack", "is_conditioned", "outer_handlers"]
+__all__ = [
+    "BodySubstitutions",
+    "handler_stack",
+    "handlers_outside",
+    "is_conditioned",
+    "without_handlers",
+]
 
 
 @contextmanager
@@ -27,19 +33,19 @@ def handler_stack(stack: list[Messenger]) -> Iterator[None]:
         _PYRO_STACK[:] = saved
 
 
-def alone():
+def without_handlers():
     """Within this context no handler around hears messages."""
     return handler_stack([])
 
 
 @contextmanager
-def outer_handlers(handler: Messenger) -> Iterator[None]:
+def handlers_outside(handler: Messenger) -> Iterator[None]:
     """Within this context only the handlers outside ``handler`` hear messages."""
     with handler_stack(_PYRO_STACK[: _PYRO_STACK.index(handler)]):
         yield
 
 
-class BodyValues:
+class BodySubstitutions:
     """Values that ``condition``, ``substitute`` and ``replay`` provide to a body, step by step.
 
     A value with one axis more than its site, of the scan's length, holds one entry a step. Such

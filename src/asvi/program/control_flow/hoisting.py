@@ -36,8 +36,13 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend.core import ClosedJaxpr, Var, jaxpr_as_fun
 
-from asvi.program.control_flow.lookback import is_look_back, look_back_everywhere, pays, windows
-from asvi.program.control_flow.partition import made_by, settle
+from asvi.program.control_flow.lookback import (
+    is_dense_cheaper,
+    is_look_back,
+    look_back_everywhere,
+    stack_lookback,
+)
+from asvi.program.control_flow.partition import outputs_of, partition_equations
 
 __all__ = ["scan"]
 
@@ -97,7 +102,7 @@ class _Run:
         self.closed, self.jaxpr, self.reverse = closed, closed.jaxpr, reverse
         self.carried, self.states = carried, states
         self.length = inputs[0].shape[0]
-        self.order = settle(self.jaxpr, len(states), keys)
+        self.order = partition_equations(self.jaxpr, len(states), keys)
         self.once: dict[Any, Any] = {}  # values by variable
         self.stacked: dict[Any, Any] = dict(
             zip(self.jaxpr.invars[len(states) :], inputs, strict=True)
@@ -129,7 +134,7 @@ class _Run:
 
     def _taken(self, eqns: list[Any], gives: list[Any]) -> tuple[list[Any], list[Any]]:
         """Variables that equations take from before: those known once, those of each step."""
-        made = made_by(eqns)
+        made = outputs_of(eqns)
         # In order of use, each once: the order of a set depends on the process.
         used = dict.fromkeys(
             v for v in [*(v for eqn in eqns for v in eqn.invars), *gives] if isinstance(v, Var)
@@ -139,7 +144,7 @@ class _Run:
 
     def _needed(self, eqns: list[Any]) -> list[Any]:
         """What these equations make and others, or the results, take."""
-        made = made_by(eqns)
+        made = outputs_of(eqns)
         inside = {id(eqn) for eqn in eqns}
         others = [eqn for eqn in self.jaxpr.eqns if id(eqn) not in inside]
         used = [*(v for eqn in others for v in eqn.invars), *self.jaxpr.outvars]
@@ -179,7 +184,7 @@ class _Run:
         if not isinstance(source, Var) or source not in self.made:  # a model's own, of that name
             return False
         weights, register = (v.aval.shape for v in eqn.invars)
-        return pays(weights[-1] // register[-1], self.length)
+        return is_dense_cheaper(weights[-1] // register[-1], self.length)
 
     def _product(self, eqn: Any) -> jax.Array:
         weights, (first, made) = self._sequence(eqn.invars[0]), self.made[eqn.invars[1]]
@@ -205,7 +210,7 @@ class _Run:
             return {}
         carried = [jaxpr.invars[i] for i in order.waiting]
         after = [jaxpr.outvars[i] for i in order.waiting]
-        made = made_by(order.loop) | set(carried)
+        made = outputs_of(order.loop) | set(carried)
         ys = jaxpr.outvars[len(self.states) :]
         gives = list(dict.fromkeys(v for v in ys if isinstance(v, Var) and v in made))
         once, each = self._taken(order.loop, [*after, *gives])
@@ -246,8 +251,8 @@ class _Run:
             first = first[None]
             return jnp.concatenate([made[1:], first] if self.reverse else [first, made[:-1]])
         if self.reverse:
-            return jnp.flip(windows(first, jnp.flip(made, 0)), 0)
-        return windows(first, made)
+            return jnp.flip(stack_lookback(first, jnp.flip(made, 0)), 0)
+        return stack_lookback(first, made)
 
 
 def _pushed(now: jax.Array, register: jax.Array) -> jax.Array:

@@ -41,17 +41,17 @@ from numpyro.primitives import _PYRO_STACK, Messenger, apply_stack
 
 from asvi.errors import SiteError, name_used_twice
 from asvi.program.control_flow import hoisting
-from asvi.program.control_flow.handlers import BodyValues, handler_stack, outer_handlers
+from asvi.program.control_flow.handlers import BodySubstitutions, handler_stack, handlers_outside
 from asvi.program.statements.ordinary import make_ordinary
 from asvi.program.statements.stacked import Evaluated, Stacked, log_prob_at
 
-__all__ = ["Frame", "Interpretation"]
+__all__ = ["Body", "Interpretation"]
 
 _STATIC = ("type", "name", "is_observed", "cond_indep_stack", "infer")
 _ARRAYS = ("fn", "value", "intermediates", "scale")
 
 
-class Frame:
+class Body:
     """One activation of a body: where it is, what was threaded into it, which sites it met.
 
     ``path`` names the enclosing blocks, e.g. ``("scan0", "cond0", "true")``; the program's top
@@ -63,7 +63,7 @@ class Frame:
     def __init__(self, path: tuple[str, ...] = (), threaded: Any = None, outside: Any = None):
         self.path = path
         self.threaded = threaded
-        self.outside: Frame | None = outside
+        self.outside: Body | None = outside
         self.memory: Any = ()
         self.noise: dict[str, Any] = {}
         self.records: dict[str, dict[str, Any]] = {}
@@ -102,7 +102,7 @@ class Interpretation(Messenger):
 
     def __init__(self, fn: Callable | None = None):
         super().__init__(fn)
-        self.frame = Frame()
+        self.frame = Body()
 
     # ------------------------------------------------------------------ what subclasses override
 
@@ -120,7 +120,7 @@ class Interpretation(Messenger):
         """Registers, (steps, ...), that this interpretation keeps in the ``scan`` at ``path``."""
         return ()
 
-    def to_remember(self, frame: Frame) -> Any:
+    def to_remember(self, frame: Body) -> Any:
         """What a step of the body adds to them."""
         return frame.memory
 
@@ -138,7 +138,7 @@ class Interpretation(Messenger):
     # ---------------------------------------------------------------------------- the messenger
 
     def __enter__(self):
-        self.frame = Frame()
+        self.frame = Body()
         super().__enter__()
         return self
 
@@ -212,7 +212,7 @@ class Interpretation(Messenger):
         if length is None:
             length = jnp.shape(jax.tree.leaves(xs)[0])[0]
         path = self.frame.next_block("scan")
-        values = BodyValues(inside, substitute_stack[known:], length)
+        values = BodySubstitutions(inside, substitute_stack[known:], length)
         index = jnp.arange(length)
         keys = None if rng_key is None else jax.random.split(rng_key, length)
         own_keys = None if own_key is None else _keys_of_steps(own_key, length, reverse)
@@ -264,7 +264,7 @@ class Interpretation(Messenger):
     ):
         path = self.frame.next_block("cond")
         self.decide(path, pred)
-        values = BodyValues(inside, substitute_stack[known:], None)
+        values = BodySubstitutions(inside, substitute_stack[known:], None)
         statics: dict[str, dict[str, dict[str, Any]]] = {}
 
         def branch(label: str, fun: Callable):
@@ -296,9 +296,9 @@ class Interpretation(Messenger):
         return value, PytreeTrace({})
 
     @contextmanager
-    def _inside(self, path, threaded, stack) -> Iterator[Frame]:
+    def _inside(self, path, threaded, stack) -> Iterator[Body]:
         outside = self.frame
-        self.frame = Frame(path, threaded, outside)
+        self.frame = Body(path, threaded, outside)
         try:
             with handler_stack(stack):
                 yield self.frame
@@ -319,7 +319,7 @@ class Interpretation(Messenger):
             "intermediates": site.get("intermediates") or [],
             "_control_flow_done": True,
         }
-        with outer_handlers(self):
+        with handlers_outside(self):
             apply_stack(msg)
 
 

@@ -24,7 +24,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["is_look_back", "look_back", "look_back_everywhere", "pays", "windows"]
+__all__ = [
+    "is_dense_cheaper",
+    "is_look_back",
+    "look_back",
+    "look_back_everywhere",
+    "stack_lookback",
+]
 
 DENSER = 4  # times the products: a single matrix is cheaper than as many windows up to here
 
@@ -44,7 +50,7 @@ def is_look_back(eqn: Any) -> bool:
     return eqn.params.get("name") == "look_back" and len(eqn.invars) == 2
 
 
-def pays(seen: int, length: int) -> bool:
+def is_dense_cheaper(seen: int, length: int) -> bool:
     """Whether one matrix for all of ``length`` steps is cheaper than windows of ``seen``."""
     return length <= DENSER * seen
 
@@ -76,7 +82,7 @@ def look_back_everywhere(weights: jax.Array, first: Any, made: jax.Array) -> jax
     return jnp.reshape(matrix @ jnp.ravel(past), (length, *shape))
 
 
-def windows(first: jax.Array, made: jax.Array) -> jax.Array:
+def stack_lookback(first: jax.Array, made: jax.Array) -> jax.Array:
     """(T, W, ...): the W values before each of T steps, newest first; ``first`` before the first.
 
     Each row is the one before, shifted by one: the whole is the sequence written over and over

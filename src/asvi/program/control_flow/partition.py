@@ -15,7 +15,7 @@ from typing import Any
 
 from jax.extend.core import Var
 
-__all__ = ["Settled", "made_by", "settle"]
+__all__ = ["Partition", "outputs_of", "partition_equations"]
 
 #: Equations that are not random may leave the loop if their results have at most this many times
 #: the numbers that a step is given.
@@ -24,7 +24,7 @@ SMALL = 64
 
 
 @dataclass(frozen=True)
-class Settled:
+class Partition:
     """A body's equations, in order, by when they can run; those without use are left out."""
 
     constant: list[Any]
@@ -40,7 +40,7 @@ class Settled:
     """Indices of states that no step changes."""
 
 
-def settle(jaxpr: Any, states: int, keys: int) -> Settled:
+def partition_equations(jaxpr: Any, states: int, keys: int) -> Partition:
     """Sort the equations of a body whose inputs are ``states``, then ``keys``, then others."""
     invars, outvars = jaxpr.invars, jaxpr.outvars
     fixed = [i for i in range(states) if outvars[i] is invars[i]]
@@ -81,10 +81,10 @@ def settle(jaxpr: Any, states: int, keys: int) -> Settled:
         for i in new:
             known |= 1 << i
     waiting = [i for i in range(states) if i not in done]
-    return Settled(constant, batches, found, [eqn for eqn, _ in rest], waiting, fixed)
+    return Partition(constant, batches, found, [eqn for eqn, _ in rest], waiting, fixed)
 
 
-def made_by(eqns: list[Any]) -> set[Any]:
+def outputs_of(eqns: list[Any]) -> set[Any]:
     """The variables that equations make."""
     return {v for eqn in eqns for v in eqn.outvars}
 

@@ -23,7 +23,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from asvi.program.dependence.alignment_rules import RULES
 from asvi.program.dependence.provenance import inner_jaxpr, scan_parts
-from asvi.program.traced import recorded
+from asvi.program.traced import record
 
 __all__ = ["LOST", "Aligned", "Output", "alignment"]
 
@@ -50,7 +50,7 @@ def alignment(
 
     With each input comes the key ``(name, None)``, which is there if the output depends on it.
     """
-    closed, shapes = recorded(function, dict(inputs))
+    closed, shapes = record(function, dict(inputs))
     shapes, tree = jax.tree.flatten(shapes)
     incoming = [
         {(name, EXISTS): LOST, **{(name, a): a for a in axes.get(name, ())}}

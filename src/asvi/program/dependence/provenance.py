@@ -19,7 +19,7 @@ from typing import Any
 import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-from asvi.program.traced import recorded
+from asvi.program.traced import record
 
 __all__ = ["inner_jaxpr", "provenance", "scan_parts"]
 
@@ -29,7 +29,7 @@ _NONE: Names = frozenset()
 
 def provenance(function: Callable[[dict[str, Any]], Any], inputs: dict[str, Any]) -> Any:
     """The names of ``inputs`` on which each output leaf of ``function(inputs)`` depends."""
-    closed, out_shape = recorded(function, inputs)
+    closed, out_shape = record(function, inputs)
     names = {name: jax.tree.map(lambda _, n=name: n, value) for name, value in inputs.items()}
     incoming = [frozenset({name}) for name in jax.tree.leaves(names)]
     outgoing = _through(closed.jaxpr, incoming)

@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from asvi.program.control_flow.handlers import alone
+from asvi.program.control_flow.handlers import without_handlers
 from asvi.program.dependence.alignment import LOST, Aligned, alignment
 from asvi.program.program import Program, Site
 from asvi.program.run_trace import is_random, log_densities, trace_of
@@ -102,7 +102,7 @@ def meetings(
     key = jax.random.key(0)
 
     def densities(values: dict[str, Any]) -> dict[tuple[str, str], jax.Array]:
-        with alone():
+        with without_handlers():
             drawn = trace_of(guide, key, {}, values, args, kwargs)
             given = {name: m["value"] for name, m in drawn.items() if is_random(m)}
             met = trace_of(model, key, {}, given, args, kwargs)

@@ -22,7 +22,7 @@ from numpyro.primitives import Messenger
 from asvi.program.statements.ordinary import make_ordinary
 from asvi.program.statements.stacked import Stacked
 
-__all__ = ["Completed", "completed", "counted", "is_masked", "unmasked"]
+__all__ = ["Completed", "complete_model", "counted_part", "is_masked", "unmasked"]
 
 
 def is_masked(dist: Distribution) -> bool:
@@ -48,7 +48,7 @@ def unmasked(dist: Any) -> Any:
     return _around(dist, unmasked(inner))
 
 
-def counted(dist: Any) -> jax.Array:
+def counted_part(dist: Any) -> jax.Array:
     """Which numbers of a value the density looks at, in the value's shape.
 
     >>> import numpyro.distributions as dist
@@ -58,20 +58,20 @@ def counted(dist: Any) -> jax.Array:
     """
     shape = dist.shape()
     if isinstance(dist, Stacked):
-        return jax.vmap(counted)(dist.step_dist)
+        return jax.vmap(counted_part)(dist.step_dist)
     if isinstance(dist, MaskedDistribution):
         mask = jnp.broadcast_to(jnp.asarray(dist._mask), dist.batch_shape)
-        return mask.reshape(mask.shape + (1,) * dist.event_dim) & counted(dist.base_dist)
+        return mask.reshape(mask.shape + (1,) * dist.event_dim) & counted_part(dist.base_dist)
     inner = _inside(dist)
     if inner is None:
         return jnp.ones(shape, bool)
-    found = counted(inner)
+    found = counted_part(inner)
     if isinstance(dist, TransformedDistribution) and found.shape != shape:
         found = jnp.any(found)  # which of its numbers made which is not known
     return jnp.broadcast_to(found, shape)
 
 
-def complete(dist: Any, where: Any) -> Any:
+def complete_distribution(dist: Any, where: Any) -> Any:
     """``dist`` with the terms of these numbers in its density, whatever its masks say of them.
 
     ``where`` has the shape of a value, or is one truth for all. A term is put in place where it is
@@ -79,12 +79,16 @@ def complete(dist: Any, where: Any) -> Any:
     """
     if isinstance(dist, Stacked):
         each = jnp.broadcast_to(where, dist.shape())
-        return Stacked(jax.vmap(complete)(dist.step_dist, each), dist.length)
+        return Stacked(jax.vmap(complete_distribution)(dist.step_dist, each), dist.length)
     if isinstance(dist, MaskedDistribution):
         terms = jnp.broadcast_to(where, dist.shape())
         for _ in range(dist.event_dim):
             terms = jnp.all(terms, -1)
-        inner = complete(dist.base_dist, where) if is_masked(dist.base_dist) else dist.base_dist
+        inner = (
+            complete_distribution(dist.base_dist, where)
+            if is_masked(dist.base_dist)
+            else dist.base_dist
+        )
         return MaskedDistribution(inner, jnp.asarray(dist._mask) | terms)
     inner = _inside(dist)
     if inner is None or not is_masked(inner):
@@ -92,10 +96,10 @@ def complete(dist: Any, where: Any) -> Any:
     shape = inner.shape()
     if isinstance(dist, ExpandedDistribution):
         # Now that its members differ, each has a term of its own.
-        return complete(_expanded(inner, dist.batch_shape), where)
+        return complete_distribution(_expanded(inner, dist.batch_shape), where)
     if isinstance(dist, TransformedDistribution) and jnp.ndim(where) and dist.shape() != shape:
         where = jnp.all(where)
-    return _around(dist, complete(inner, where))
+    return _around(dist, complete_distribution(inner, where))
 
 
 def _expanded(dist: Any, batch_shape: tuple[int, ...]) -> Any:
@@ -137,8 +141,8 @@ def _around(dist: Any, inner: Any) -> Any:
 class Completed(Messenger):
     """A model, with the priors of these numbers in its density though masks took them out.
 
-    ``where`` has, by site, what :func:`complete` takes; ``steps`` how many of its leading axes are
-    those of scans.
+    ``where`` has, by site, what :func:`complete_distribution` takes; ``steps`` how many of its
+    leading axes are those of scans.
     """
 
     def __init__(self, fn: Any, where: dict[str, Any], steps: dict[str, int]):
@@ -150,7 +154,7 @@ class Completed(Messenger):
             return
         if msg["name"] in self.where and not msg["is_observed"]:
             make_ordinary(msg)
-            msg["fn"] = complete(msg["fn"], self.where[msg["name"]])
+            msg["fn"] = complete_distribution(msg["fn"], self.where[msg["name"]])
 
     def at_step(self, index: Any) -> Completed:
         """The same in the body of a scan, at this step."""
@@ -158,7 +162,7 @@ class Completed(Messenger):
         return Completed(None, inside, {n: max(0, k - 1) for n, k in self.steps.items()})
 
 
-def completed(model: Any, improper: Any) -> Any:
+def complete_model(model: Any, improper: Any) -> Any:
     """``model``, its density completed where it is ``improper`` (:mod:`asvi.program.improper`)."""
     if not improper:
         return model
