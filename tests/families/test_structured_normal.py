@@ -12,7 +12,6 @@ import numpyro
 import numpyro.distributions as dist
 import optax
 import pytest
-from helpers import params_of, random_walk
 from numpyro.contrib.control_flow import cond, scan
 from numpyro.infer import SVI, Predictive, Trace_ELBO
 
@@ -27,6 +26,7 @@ from asvi.fitting.outcome import Outcome
 from asvi.fitting.problem import Problem
 from asvi.objective.elbo import log_density, trace_of
 from benchmarks import large
+from tests.support.helpers import params_of, random_walk
 
 Y = np.array([1.0, -2.0, 4.0, 7.0], np.float32)
 

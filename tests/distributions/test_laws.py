@@ -18,7 +18,7 @@ from asvi.distributions.domains import inside, mix, prior_weight_shape
 from asvi.distributions.quantile_transform import QuantileTransform
 from asvi.distributions.registry import Leaf, decompose, is_registered
 from asvi.errors import SiteError
-from instances import INSTANCES, WITHOUT_LEAVES, Draw
+from tests.distributions.instances import INSTANCES, WITHOUT_LEAVES, Draw
 
 CLASSES = sorted(
     (

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -414,9 +414,9 @@ def test_ctrl_c_returns_the_best_so_far(monkeypatch, no_first_look):
 PROGRAM = """
 import os, signal, sys
 import jax, numpy as np
-sys.path.insert(0, {tests!r})
+sys.path.insert(0, {root!r})
 import asvi
-from test_fit import QUICK, X, Y, groups_model
+from tests.results.test_fit import QUICK, X, Y, groups_model
 from asvi.fitting.training import checkpoint, run
 checkpoint.SECONDS_BETWEEN = 0.0
 step, calls = run.step_chunk, []
@@ -433,7 +433,7 @@ asvi.fit(groups_model, X, y=Y, key=jax.random.key(5), checkpoint={path!r},
 
 def test_a_killed_run_goes_on_to_the_same_result(tmp_path):
     path = str(tmp_path / "run.ckpt")
-    program = PROGRAM.format(tests=os.path.dirname(__file__), path=path)
+    program = PROGRAM.format(root=str(Path(__file__).parents[2]), path=path)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
     settings = {**QUICK, "steps": 2500}

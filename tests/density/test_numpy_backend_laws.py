@@ -11,12 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from in_numpy_cases import CASES
-from in_numpy_drawn import random_program
 from numpy.testing import assert_allclose, assert_array_equal
 
 from asvi.density.numpy_backend import Tape, tape
 from asvi.density.numpy_backend import jvp_rules as tangents
+from tests.support.drawn_cases import random_program
+from tests.support.numpy_cases import CASES
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from generated import generate
 from jax.extend.core import ClosedJaxpr
 from numpyro import handlers
 from numpyro.infer.util import log_density
@@ -22,6 +21,7 @@ from asvi.fitting.problem import Problem
 from asvi.program import compiling
 from asvi.program.traced import Traced
 from asvi.results.posterior import Posterior
+from tests.support.generated import generate
 
 #: Models in one run; ``python -m benchmarks.model_laws`` has thousands.
 COUNT = int(os.environ.get("ASVI_LAWS", "260"))

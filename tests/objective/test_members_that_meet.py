@@ -11,7 +11,6 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from discrete_models import APART, IN_THE_PLATE, Case, model_of
 from numpyro.distributions import biject_to
 from numpyro.infer.util import log_density
 
@@ -22,6 +21,7 @@ from asvi.families import MeanField
 from asvi.objective import discrete_choice as discrete
 from asvi.objective import elbo as objective
 from asvi.program.run_trace import trace_of
+from tests.support.discrete_models import APART, IN_THE_PLATE, Case, model_of
 
 # Which loss is in use.
 pytestmark = pytest.mark.filterwarnings("ignore:.*:UserWarning")

@@ -11,7 +11,7 @@ import pytest
 
 from asvi.distributions.registry import is_registered
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SLOW = ("amortised.md", "discrete.md", "neural-sde.md")  # their subjects have tests of their own

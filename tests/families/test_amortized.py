@@ -15,7 +15,6 @@ import numpyro.distributions as dist
 import optax
 import pytest
 from flax import linen, nnx
-from helpers import params_of
 from numpyro import handlers
 from numpyro.contrib.module import flax_module, nnx_module
 from numpyro.infer import SVI
@@ -23,6 +22,7 @@ from numpyro.infer import SVI
 import asvi
 from asvi.families import Amortized, ConvexUpdate, Coupled, MeanField, SetEncoder
 from asvi.objective.elbo import trace_of
+from tests.support.helpers import params_of
 
 Y = jnp.array([0.5, 1.5, 2.5, -1.0, 0.0, 4.0])
 SMALL = SetEncoder(width=4, depth=1)

@@ -8,12 +8,12 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from helpers import analytic_params, fit, params_of, random_walk
 from numpyro.contrib.control_flow import scan
 from numpyro.infer import Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
 
 import asvi
+from tests.support.helpers import analytic_params, fit, params_of, random_walk
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -10,7 +10,6 @@ import numpyro.distributions as dist
 import optax
 import pytest
 from flax import linen as nn
-from helpers import fit, params_of
 from jax.example_libraries import stax
 from numpyro import handlers
 from numpyro.contrib.module import flax_module, random_flax_module
@@ -20,6 +19,7 @@ from numpyro.infer.reparam import LocScaleReparam
 
 import asvi
 from asvi.families import ConvexUpdate, Family, MeanField, Parameter
+from tests.support.helpers import fit, params_of
 
 Y = jnp.array([2.0, 3.0, 4.5])
 

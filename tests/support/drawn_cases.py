@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 import jax.scipy.special as special
 import numpy as np
-from in_numpy_cases import INDEX, Case
 from jax import lax
+
+from tests.support.numpy_cases import INDEX, Case
 
 __all__ = ["random_program"]
 

@@ -9,13 +9,19 @@ import numpyro
 import numpyro.distributions as dist
 import optax
 import pytest
-from helpers import analytic_params, fit, log_evidence_of_chain, params_of, random_walk
 from numpyro.contrib.control_flow import cond, scan
 from numpyro.handlers import mask, seed, trace
 from numpyro.infer import SVI, Predictive, Trace_ELBO
 
 import asvi
 from asvi.program.control_flow.interpretation import Interpretation
+from tests.support.helpers import (
+    analytic_params,
+    fit,
+    log_evidence_of_chain,
+    params_of,
+    random_walk,
+)
 
 pytestmark = pytest.mark.usefixtures("float64")
 

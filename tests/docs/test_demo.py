@@ -14,7 +14,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-SCRIPT = Path(__file__).parents[1] / "examples" / "eight_schools.py"
+SCRIPT = Path(__file__).parents[2] / "examples" / "eight_schools.py"
 LOG_EVIDENCE = -36.1308
 MEAN_FIELD_GAP = 0.79  # at its optimum, which mean field reaches in few steps
 
