@@ -169,6 +169,8 @@ SEES_PARAMETERS = ("families", "guide", "objective", "fitting", "results")
 OTHER_TEXTS = {
     "families/amortized/networks.py": "the module of a user's network",
     "families/amortized/encode.py": "the module of a user's network",
+    "families/amortized/plate_encoder.py": "names that a user's encoder gives to its outputs",
+    "families/parameter.py": "the wrappers in front of a distribution's leaf",
     "guide/loss_guard.py": "the module of a user's loss",
     "fitting/archive.py": "names of the files in an archive",
     "fitting/correction/of_gaussian.py": "the name of a site that is left blank",
@@ -191,6 +193,8 @@ def takes_text_apart(node: ast.AST) -> bool:
         for argument in node.args[:1]
         for part in ast.walk(argument)
     )
+    if [ast.unparse(a) for a in node.args] == ["f'{self.prefix}/'"]:  # what the guide itself put on
+        return False
     return node.func.attr in TAKES_APART and (text or node.func.attr.startswith("remove"))
 
 
