@@ -21,6 +21,7 @@ from asvi.fitting.gaussian.natural_step import around, cholesky, natural_step, w
 from asvi.fitting.problem import Problem
 from asvi.program import Program
 from benchmarks import large, long_chains
+from tests.support.marks import all_but
 
 CELLS = BlockStructure(
     np.array([0, 5, 6]), (np.array([[1, 3], [2, 4], [9, 8]]), np.array([[7], [10]]))
@@ -210,7 +211,7 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", all_but(["slopes"], MODELS))
 def test_cells_find_the_gaussian_of_the_full_matrix(name, request):
     full = gaussian_of(*MODELS[name])
     request.getfixturevalue("in_cells")
@@ -253,6 +254,7 @@ def raw_counts(x, group, y):
         numpyro.sample("y", dist.Poisson(jnp.exp(x @ w + effect[group])), obs=y)
 
 
+@pytest.mark.slow
 def test_raw_predictors_of_many_groups_are_fitted():
     rng = np.random.default_rng(0)
     group = rng.integers(0, 300, 1500)

@@ -92,6 +92,7 @@ def test_large_models_near_the_posterior_compile_one_program(monkeypatch):
     assert np.isfinite(state.noise)
 
 
+@pytest.mark.slow
 def test_far_from_the_posterior_large_models_race_as_others_do(monkeypatch):
     monkeypatch.setattr(schedule, "LARGE", 0)
     monkeypatch.setattr(gaussian_start, "NEAR", -1.0)
@@ -138,6 +139,7 @@ def test_a_race_without_a_gaussian_knows_plain_gradients_only():
     assert state.score_shares == [1.0 if better == "plain" else 0.0]
 
 
+@pytest.mark.slow
 def test_where_many_steps_are_lost_draws_are_shared_among_lanes(monkeypatch):
     """One draw in twenty is not finite: of steps of sixteen draws more than half would be lost."""
 
