@@ -178,6 +178,7 @@ OTHER_TEXTS = {
     "results/storage/arguments.py": "the qualified name of a class of the user's",
     "results/storage/draws.py": "our own prefix of arrays in a file",
     "results/html.py": "a line of the report",
+    "results/old_names.py": "the path of a module",
 }
 
 
