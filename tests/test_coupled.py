@@ -520,12 +520,12 @@ def test_a_gate_is_never_shut_for_good():
 
     args = (jnp.array(7.0), jnp.array(2.0))
     problem = Problem(model, asvi.families.ConvexUpdate(), args, {})
-    names = problem.unravel(jnp.asarray(upper_limits(problem)))
+    names = problem.vector.unflatten(jnp.asarray(upper_limits(problem)))
     assert names["auto/a/loc/prior_weight"] == pytest.approx(2.03, abs=0.01)
     assert np.isinf(names["my/prior_weight"])
     assert np.isinf(names["auto/a/loc/data_term"])
 
-    start = problem.unravel(problem.initial(jax.random.key(0)))
+    start = problem.vector.unflatten(problem.initial(jax.random.key(0)))
     start |= {n: jnp.asarray(6.0) for n in start if n.startswith("auto/a") and "weight" in n}
     free = jax.flatten_util.ravel_pytree(start)[0][None]
     settings = ChunkInputs(jnp.full(1, 0.05), jnp.eye(1), jnp.ones((1, 2)), jnp.zeros(1))
@@ -549,7 +549,7 @@ def test_a_run_holds_gates_below_1_and_not_above_0():
 
     problem = Problem(model, ConvexUpdate(), (jnp.array(2.0),), {})
     state = schedule.begin(problem, jax.random.key(0), TrainingSettings(chunk=2))
-    upper = problem.unravel(state.lanes.limit[0])["auto/a/scale/prior_weight"]
+    upper = problem.vector.unflatten(state.lanes.limit[0])["auto/a/scale/prior_weight"]
     assert float(upper) < 3
     lanes = new_state(jnp.array([[-9.0, 2.0]]), limit=jnp.array([[2.0, 2.0]]))
     settings = ChunkInputs(jnp.full(1, 0.1), jnp.eye(1), jnp.ones((1, 2)), jnp.zeros(1))

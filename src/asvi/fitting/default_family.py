@@ -74,6 +74,5 @@ def choose_family(request: Request, gaussian: Any = None) -> Chosen:
 
 def _problem(request: Request, family: Family, gaussian: Any) -> Problem:
     model, args, kwargs = request.model, request.args, request.kwargs
-    problem = Problem(model, family, args, kwargs, discrete=request.discrete)
-    problem.known_gaussian = gaussian
-    return problem
+    discrete = request.discrete
+    return Problem(model, family, args, kwargs, discrete=discrete, known_gaussian=gaussian)

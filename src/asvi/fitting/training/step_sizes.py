@@ -44,16 +44,15 @@ def upper_limits(problem: Problem) -> np.ndarray:
     behind it. Held at a prior weight of 0.9997 it loses next to nothing and can still go back. At
     the other end the data term rules, and a narrow posterior needs that: there is no limit.
     """
-    example = jax.eval_shape(problem.unravel, jax.ShapeDtypeStruct((problem.size,), problem.dtype))
     shut = {
-        name: float(problem.transforms[name].inv(parameter.upper))
+        name: float(problem.vector.transforms[name].inv(parameter.upper))
         for name, parameter in problem.guide.parameters().items()
         if np.isfinite(parameter.upper)
     }
     return in_order(
         {
             name: jax.tree.map(lambda x, name=name: np.full(x.shape, shut.get(name, np.inf)), value)
-            for name, value in example.items()
+            for name, value in problem.vector.shapes.items()
         }
     )
 
@@ -65,13 +64,12 @@ def in_order(values: dict[str, Any]) -> np.ndarray:
 
 def named_step_sizes(problem: Problem) -> dict[str, Any]:
     """The same by name: a site without parents has its location measured in the prior's scale."""
-    example = jax.eval_shape(problem.unravel, jax.ShapeDtypeStruct((problem.size,), problem.dtype))
     known = problem.guide.parameters()
     found = {
         name: np.full(value.shape, _step_of(known.get(name)))
         if hasattr(value, "shape")
         else jax.tree.map(lambda x: np.full(x.shape, layer_step(x.shape)), value)
-        for name, value in example.items()
+        for name, value in problem.vector.shapes.items()
     }
     scales = problem.prior_scales
     for name, parameter in known.items():
