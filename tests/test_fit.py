@@ -417,8 +417,10 @@ import jax, numpy as np
 sys.path.insert(0, {tests!r})
 import asvi
 from test_fit import QUICK, X, Y, groups_model
-from asvi.fitting.training import checkpoint, run
-checkpoint.SECONDS_BETWEEN = 0.0
+from functools import partial
+from asvi.fitting.training import run
+from asvi.results import fit
+fit.TrainingSettings = partial(fit.TrainingSettings, checkpoint_seconds=0.0)
 step, calls = run.step_chunk, []
 def stopping(*args):
     calls.append(1)
