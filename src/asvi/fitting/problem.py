@@ -1,4 +1,27 @@
-"""Takes model, family and data; gives a problem: one flat vector of numbers and its noisy ELBO."""
+"""Takes model, family and data; gives a problem: one flat vector of numbers and its noisy ELBO.
+
+*What is kept, and for how long.* A problem is made anew by each call of :func:`asvi.fit`, and
+nothing is looked up by a model's name or a family's ``repr``: only what was recorded decides.
+
+- Compiled programs (:mod:`asvi.program.compiling`), by the operations, shapes and types that were
+  recorded, for the process: the last 256, until ``forget_programs()``. They hold no data: constants
+  are inputs. With :func:`asvi.keep_programs` JAX keeps them on disk, too.
+- What is made of a recorded density (:mod:`asvi.density.traced_density`): its forms in NumPy,
+  slopes, Hessians; by its operations and precision, for the process: the last 32.
+- Copies of the constants of recorded programs (:mod:`asvi.program.traced`), by their bytes, as long
+  as a program that has them.
+- A model's functions (``BoundModel.kept``, ``jit``, ``map_in_batches``), by a name and what else
+  shapes them (restarts, steps, draws, clipping), as long as the model at these arguments. Each
+  ``Compiled`` holds a recording for every set of input types that it met. ``BoundModel.at`` has
+  none of them: other arguments are other functions.
+- ``Problem.noise_space``, ``Problem.splines``, ``BoundModel.digest``, ``ParameterVector.size`` and
+  the like: attributes that are computed once, as long as their object.
+- ``Fit.guide``, ``Fit.posterior``, its report, and 4,000 draws' moments in a ``Posterior``: as long
+  as the fit.
+- Reshapes and sums over axes of the NumPy backend, by shapes, and what this version of JAX and its
+  compiler know (:mod:`asvi.program.compiling`): for the process. They are few and small.
+- The embedded tasks' data (:mod:`asvi.tasks`): for the process.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +48,7 @@ from asvi.objective.elbo import ELBO, score_part
 from asvi.program.arguments import Arguments
 from asvi.program.improper import Improper
 from asvi.program.input_check import InputCheck
-from asvi.program.program import Program, Site
+from asvi.program.program import Program
 from asvi.program.run_trace import trace_of
 from asvi.program.statements.stacked import over_steps
 
@@ -169,30 +192,6 @@ class Problem:
                 lambda p: standardize(rebuilt_prior(p)).scale, len(site.steps)
             )(prior)
         return found
-
-    def start_half_mean_field(self, free: jax.Array) -> jax.Array:
-        """The same start, (parameters,), with the prior weights of hierarchies at 1/2.
-
-        Chains keep theirs: away from the prior they fall into basins of their own.
-        """
-        program = self.program
-        sites = {site.address: program.with_parents(site) for site in program.latent}
-        shapes = {site.name: site.shape for site in program.latent}
-
-        def is_of_hierarchy(site: Site) -> bool:
-            return not site.steps and all(shapes.get(p) != site.shape for p in site.parents)
-
-        names = [
-            name
-            for name, p in self.guide.parameters().items()
-            if p.role is Role.PRIOR_WEIGHT and p.address is not None
-            if is_of_hierarchy(sites[p.address])
-        ]
-        if not names:
-            return free
-        start = self.vector.unflatten(free)
-        start |= {name: jnp.zeros_like(start[name]) for name in names}
-        return self.vector.flatten(start)
 
     def params(self, flat: jax.Array) -> dict[str, jax.Array]:
         """The guide's (and the model's own) parameters by name, constrained."""

@@ -15,6 +15,7 @@ from asvi.fitting.training.chunk_program import (
     next_chunk_program,
 )
 from asvi.fitting.training.descent import begin_descent, finite_center
+from asvi.fitting.training.far_starts import far_starts, kinds_of_far_starts
 from asvi.fitting.training.gaussian_start import gaussian_start, mean_elbos
 from asvi.fitting.training.parallel_optimizer import advance_soon, draw_elbos, new_state
 from asvi.fitting.training.settings import TrainingSettings
@@ -23,14 +24,13 @@ from asvi.fitting.training.step_sizes import step_sizes, upper_limits
 
 __all__ = ["begin", "choose", "decide_race", "measure", "pair_off", "pooled_variances"]
 
-FAR_STARTS = (Start.PRIOR, Start.HALF_WAY)
-
 
 def begin(problem: Problem, key: jax.Array, plan: TrainingSettings) -> TrainingState:
     """Restarts at their starts."""
     count = plan.restarts
+    kinds = kinds_of_far_starts(count)
     # Small programs first: they would wait for a large one that is being compiled.
-    make = problem.bound.jit(("initial", count), lambda: partial(_far_starts, problem, count))
+    make = problem.bound.jit(("initial", count), lambda: partial(far_starts, problem, kinds))
     free = np.array(make(key))
     unit = np.array(np.broadcast_to(np.asarray(step_sizes(problem)), free.shape))
     furthest = upper_limits(problem)
@@ -40,7 +40,7 @@ def begin(problem: Problem, key: jax.Array, plan: TrainingSettings) -> TrainingS
         advance_soon(problem, 1, **chunk_program(problem, plan, 1, more, 0.0))
     else:
         advance_soon(problem, count, **chunk_program(problem, plan, count, 1, 1.0))
-    starts = [FAR_STARTS[i % 2] for i in range(count)]
+    starts = list(kinds)
     rates = [plan.rates[i // 2 % len(plan.rates)] for i in range(count)]
     found = gaussian_start(problem, jnp.asarray(free[0]), key, plan)
     if found is not None:
@@ -71,13 +71,6 @@ def begin(problem: Problem, key: jax.Array, plan: TrainingSettings) -> TrainingS
         advance_soon(problem, count, **next_chunk_program(problem, plan, state))
         advance_soon(problem, 1, **chunk_program(problem, plan, 1, 1, 0.0))
     return state
-
-
-def _far_starts(problem: Problem, count: int, key: jax.Array) -> jax.Array:
-    """Restarts at the family's own start, and half-way to mean field: (count, parameters)."""
-    rows = jax.vmap(problem.initial)(jax.random.split(key, count))
-    half_way = jnp.asarray([FAR_STARTS[i % 2] is Start.HALF_WAY for i in range(count)])
-    return jnp.where(half_way[:, None], jax.vmap(problem.start_half_mean_field)(rows), rows)
 
 
 def decide_race(

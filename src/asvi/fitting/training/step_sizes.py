@@ -101,9 +101,9 @@ def in_units(
     """``optimizer`` with the steps that :func:`asvi.fit` takes, for ``numpyro.infer.SVI``.
 
     A step of Adam moves every number by about the learning rate. A row of k coupling weights adds
-    up, so its steps are made shorter by a factor of √k; and a frame is held where it is. Without
-    it, a coupled family or a chain family with a state of 100 numbers takes steps that are ten
-    times too long.
+    up, so its steps are made shorter by a factor of √k; and weights that a Gaussian gave are held
+    where they are. Without it, a coupled family or a chain family with a state of 100 numbers takes
+    steps that are ten times too long.
 
     :param guide: the guide whose parameters are stepped. It knows what each of them is; without it
         that is guessed from their names, which a site's own name may resemble.
