@@ -39,7 +39,7 @@ class ParameterVector:
 
     shapes: Mapping[str, Any]
     """Of the free numbers, by name; a network of the model's own is a tree of them."""
-    transforms: Mapping[str, Transform]
+    transforms: Mapping[str, Any]
     """From free numbers into the parameter's domain."""
 
     @classmethod

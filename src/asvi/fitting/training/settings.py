@@ -155,7 +155,9 @@ class TrainingSettings:
     @classmethod
     def from_numbers(cls, numbers: Mapping[str, Any]) -> TrainingSettings:
         """The settings of these numbers, with the optimiser of the default."""
-        given = {n: tuple(x) if isinstance(x, list) else x for n, x in numbers.items()}
+        given: dict[str, Any] = {
+            n: tuple(x) if isinstance(x, list) else x for n, x in numbers.items()
+        }
         clipping, refit = given.pop("clipping"), given.pop("quantile_refit")
         return cls(
             clipping=Clipping(**clipping), quantile_refit=QuantileRefitSettings(**refit), **given
