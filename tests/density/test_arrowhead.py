@@ -284,7 +284,7 @@ def test_long_chains_have_no_gaussian_to_start_at():
     for length, has_one in ((100, True), (200, False)):
         problem = Problem(long_chains.model, Coupled(), (long_chains.data(length),), {})
         assert (problem.noise_space is not None) == has_one
-        assert any("/frame/" in name for name in problem.transforms) == has_one
+        assert any("/frame/" in name for name in problem.vector.transforms) == has_one
 
 
 @pytest.mark.slow

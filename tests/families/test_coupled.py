@@ -29,7 +29,7 @@ from asvi.families.coupled.family import (
 from asvi.fitting.gaussian.for_training import find_gaussian
 from asvi.fitting.gaussian.natural_step import natural_step
 from asvi.fitting.problem import Problem
-from asvi.fitting.training import schedule, stopping
+from asvi.fitting.training import race, stopping
 from asvi.fitting.training.parallel_optimizer import (
     ChunkInputs,
     _apply,
@@ -378,7 +378,7 @@ def elbo_at_start(model, args, family, draws=400):
     problem = Problem(model, family, args, {})
     start = problem.initial(jax.random.key(0))
     assert problem.noise_space is not None
-    found = schedule.gaussian_start(problem, start, jax.random.key(2), 8, 128)
+    found = race.gaussian_start(problem, start, jax.random.key(2), TrainingSettings())
     assert found is not None
     vector = found.vector
     keys = jax.random.split(jax.random.key(1), draws)
@@ -520,12 +520,12 @@ def test_a_gate_is_never_shut_for_good():
 
     args = (jnp.array(7.0), jnp.array(2.0))
     problem = Problem(model, asvi.families.ConvexUpdate(), args, {})
-    names = problem.unravel(jnp.asarray(upper_limits(problem)))
+    names = problem.vector.unflatten(jnp.asarray(upper_limits(problem)))
     assert names["auto/a/loc/prior_weight"] == pytest.approx(2.03, abs=0.01)
     assert np.isinf(names["my/prior_weight"])
     assert np.isinf(names["auto/a/loc/data_term"])
 
-    start = problem.unravel(problem.initial(jax.random.key(0)))
+    start = problem.vector.unflatten(problem.initial(jax.random.key(0)))
     start |= {n: jnp.asarray(6.0) for n in start if n.startswith("auto/a") and "weight" in n}
     free = jax.flatten_util.ravel_pytree(start)[0][None]
     settings = ChunkInputs(jnp.full(1, 0.05), jnp.eye(1), jnp.ones((1, 2)), jnp.zeros(1))
@@ -548,8 +548,8 @@ def test_a_run_holds_gates_below_1_and_not_above_0():
         numpyro.sample("y", dist.Normal(a, 1.0), obs=y)
 
     problem = Problem(model, ConvexUpdate(), (jnp.array(2.0),), {})
-    state = schedule.begin(problem, jax.random.key(0), TrainingSettings(chunk=2))
-    upper = problem.unravel(state.lanes.limit[0])["auto/a/scale/prior_weight"]
+    state = race.begin(problem, jax.random.key(0), TrainingSettings(chunk=2))
+    upper = problem.vector.unflatten(state.parallel.limit[0])["auto/a/scale/prior_weight"]
     assert float(upper) < 3
     lanes = new_state(jnp.array([[-9.0, 2.0]]), limit=jnp.array([[2.0, 2.0]]))
     settings = ChunkInputs(jnp.full(1, 0.1), jnp.eye(1), jnp.ones((1, 2)), jnp.zeros(1))
@@ -558,13 +558,13 @@ def test_a_run_holds_gates_below_1_and_not_above_0():
 
 
 def test_when_a_run_has_gained_enough():
-    enough = stopping.is_enough
-    assert enough([0.4, 0.005], 0.01, 0.0)
-    assert enough([0.4, 0.02], 0.01, 0.001)  # the next would gain 0.001
-    assert not enough([0.4, 0.05], 0.01, 0.001)
-    assert not enough([1.0, 2.0], 0.01, 0.0)
-    assert not enough([5.0, -0.4], 0.01, 0.001)  # a cycle that lost is no end
-    assert not enough([705.0, 49.8], 0.01, 30.0)  # however noisy the measure
+    enough, plan = stopping.is_enough, TrainingSettings(tolerance=0.01)
+    assert enough([0.4, 0.005], 0.0, plan)
+    assert enough([0.4, 0.02], 0.001, plan)  # the next would gain 0.001
+    assert not enough([0.4, 0.05], 0.001, plan)
+    assert not enough([1.0, 2.0], 0.0, plan)
+    assert not enough([5.0, -0.4], 0.001, plan)  # a cycle that lost is no end
+    assert not enough([705.0, 49.8], 30.0, plan)  # however noisy the measure
 
 
 @pytest.mark.parametrize(

@@ -171,8 +171,8 @@ def summary_table(posterior: Posterior, rows: int = 40) -> Table:
         for i in range(shown):
             where = np.unravel_index(i, np.shape(mean[name])) if np.ndim(mean[name]) else ()
             label = f"{name}[{','.join(map(str, where))}]" if where else name
-            cells = [np.ravel(x[name])[i] for x in (mean, sd, low, high)]
-            table.add_row(label, *(f"{cell:.3g}" for cell in cells))
+            numbers = [np.ravel(x[name])[i] for x in (mean, sd, low, high)]
+            table.add_row(label, *(f"{x:.3g}" for x in numbers))
         if shown < size:
             table.add_row(f"… {size - shown} more of {name}", "", "", "", "")
         left -= shown

@@ -44,16 +44,15 @@ def upper_limits(problem: Problem) -> np.ndarray:
     behind it. Held at a prior weight of 0.9997 it loses next to nothing and can still go back. At
     the other end the data term rules, and a narrow posterior needs that: there is no limit.
     """
-    example = jax.eval_shape(problem.unravel, jax.ShapeDtypeStruct((problem.size,), problem.dtype))
     shut = {
-        name: float(problem.transforms[name].inv(parameter.upper))
+        name: float(problem.vector.transforms[name].inv(parameter.upper))
         for name, parameter in problem.guide.parameters().items()
         if np.isfinite(parameter.upper)
     }
     return in_order(
         {
             name: jax.tree.map(lambda x, name=name: np.full(x.shape, shut.get(name, np.inf)), value)
-            for name, value in example.items()
+            for name, value in problem.vector.shapes.items()
         }
     )
 
@@ -65,13 +64,12 @@ def in_order(values: dict[str, Any]) -> np.ndarray:
 
 def named_step_sizes(problem: Problem) -> dict[str, Any]:
     """The same by name: a site without parents has its location measured in the prior's scale."""
-    example = jax.eval_shape(problem.unravel, jax.ShapeDtypeStruct((problem.size,), problem.dtype))
     known = problem.guide.parameters()
     found = {
         name: np.full(value.shape, _step_of(known.get(name)))
         if hasattr(value, "shape")
         else jax.tree.map(lambda x: np.full(x.shape, layer_step(x.shape)), value)
-        for name, value in example.items()
+        for name, value in problem.vector.shapes.items()
     }
     scales = problem.prior_scales
     for name, parameter in known.items():
@@ -103,9 +101,9 @@ def in_units(
     """``optimizer`` with the steps that :func:`asvi.fit` takes, for ``numpyro.infer.SVI``.
 
     A step of Adam moves every number by about the learning rate. A row of k coupling weights adds
-    up, so its steps are made shorter by a factor of √k; and a frame is held where it is. Without
-    it, a coupled family or a chain family with a state of 100 numbers takes steps that are ten
-    times too long.
+    up, so its steps are made shorter by a factor of √k; and weights that a Gaussian gave are held
+    where they are. Without it, a coupled family or a chain family with a state of 100 numbers takes
+    steps that are ten times too long.
 
     :param guide: the guide whose parameters are stepped. It knows what each of them is; without it
         that is guessed from their names, which a site's own name may resemble.

@@ -34,8 +34,8 @@ from asvi.results.storage.draws import correction_from_file, correction_to_file
 __all__ = ["load", "model_path_of", "save"]
 
 KIND = "an asvi fit"
-FORMAT = 3
-READABLE = (2, 3)
+FORMAT = 3  #: format
+READABLE = (2, 3)  #: format
 _NUMBERS = ("elbo", "elbo_se", "converged", "message", "steps", "skipped_steps", "seconds", "info")
 
 
@@ -113,13 +113,13 @@ def load(
             "argument) has changed since.\nGive asvi.load the model and data as they were fitted."
         )
     numbers = dict(header["run"])
-    told = numbers.pop("info")
+    info = numbers.pop("info")
     outcome = Outcome(
         losses=stored["losses"],
         params=params,
-        details=details_from(told),
+        details=details_from(info),
         problem=problem,
-        family_reason=told.get("family", ""),
+        family_reason=info.get("family", ""),
         correction=correction_from_file(header.get("correction"), stored),
         **numbers,
     )
