@@ -22,7 +22,7 @@ from numpyro.infer import SVI
 
 import asvi
 from asvi.families import Amortized, ConvexUpdate, Coupled, MeanField, SetEncoder
-from asvi.objective.elbo import trace_of
+from asvi.program.run_trace import trace_of
 
 Y = jnp.array([0.5, 1.5, 2.5, -1.0, 0.0, 4.0])
 SMALL = SetEncoder(width=4, depth=1)

@@ -39,8 +39,8 @@ from asvi.fitting.training.parallel_optimizer import (
 )
 from asvi.fitting.training.settings import TrainingSettings
 from asvi.fitting.training.step_sizes import named_step_sizes, upper_limits
-from asvi.objective.elbo import log_density, trace_of
 from asvi.program import Program
+from asvi.program.run_trace import log_density, trace_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*:UserWarning")  # which loss is in use
 

@@ -18,7 +18,7 @@ from scipy import stats
 import asvi
 from asvi.errors import AsviError, SiteError
 from asvi.objective.discrete_choice import choose_estimators
-from asvi.objective.elbo import trace_of
+from asvi.program.run_trace import trace_of
 from benchmarks.discrete.gradients import errors
 from benchmarks.discrete.models import MODELS, TABLE, hmm, mixture, poisson
 

@@ -19,7 +19,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 import asvi
-from asvi.objective.elbo import log_density, trace_of
+from asvi.program.run_trace import log_density, trace_of
 from benchmarks.discrete.models import MODELS, Small, hmm
 from benchmarks.harness import save, table
 

@@ -30,7 +30,7 @@ class Role(StrEnum):
     DATA_TERM_COUPLING = "data term coupling"
     """How other sites steer a leaf's α."""
     COUPLING = "coupling"
-    """How much a number of the site hears of others."""
+    """How much a number of the site takes from others."""
     SPLINE = "spline"
     """A map of the site's own noise."""
     NETWORK = "network"
@@ -39,7 +39,7 @@ class Role(StrEnum):
 
     @property
     def couples(self) -> bool:
-        """Whether it weighs what one latent number says to another."""
+        """Whether it weighs what one latent number gives to another."""
         return self in (Role.COUPLING, Role.DATA_TERM_COUPLING, Role.PRIOR_WEIGHT_COUPLING)
 
 

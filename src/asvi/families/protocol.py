@@ -142,11 +142,11 @@ class Family(AnyFamily):
         """The surrogate of ``prior``, with the same batch shape, event shape and support."""
 
     def inputs(self, program: Program, sites: list[Site]) -> dict[str, Any]:
-        """What each of ``sites`` hears of earlier sites' noise, by address; asked once."""
+        """What each of ``sites`` listens to of earlier sites' noise, by address; asked once."""
         return {}
 
     def declare_with(self, site: Site, inputs: Any) -> dict[str, Parameter]:
-        """As ``declare``, for a site that hears this; ``inputs`` is None where it hears nothing."""
+        """As ``declare``, for a site that listens to this; ``inputs`` is None for nothing."""
         return self.declare(site)
 
     def update_with(
@@ -156,7 +156,7 @@ class Family(AnyFamily):
         site: Site,
         residuals: dict[str, Any],
     ) -> Distribution:
-        """As ``update``, with the noise that the site hears."""
+        """As ``update``, with the noise that the site listens to."""
         return self.update(prior, parameters, site)
 
     def from_data(

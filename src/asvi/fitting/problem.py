@@ -23,7 +23,8 @@ from asvi.families.guide_protocol import as_guide
 from asvi.families.parameter import Parameter, Role
 from asvi.families.protocol import Family, JointFamily
 from asvi.guide.auto_asvi import autoguide
-from asvi.objective.elbo import ELBO, score_part
+from asvi.objective.elbo import ELBO
+from asvi.objective.score_function import score_part
 from asvi.program.arguments import Arguments
 from asvi.program.improper import Improper
 from asvi.program.input_check import InputCheck

@@ -34,7 +34,7 @@ class CouplingSettings(ParameterSettings):
     max_skew: float = 0.95
     """Of the noise: at 1 it would have no inverse."""
     max_gated_numbers: int = 64
-    """Numbers of a site that hear each other as loud as globals say: a triangle for each draw."""
+    """Numbers of a site that give each other as much as globals say: a triangle for each draw."""
     global_step: float = 0.25
     """Step of weights that steer a gate or a data term: the gate's own gain is 4."""
     spline_step: float = 0.3
