@@ -38,27 +38,27 @@ def published_addresses(inputs: Mapping[str, Any]) -> set[str]:
     return {address for own in inputs.values() for address in own.sources}
 
 
-def publish_residual(frame: Body, address: str, residual: Residual) -> None:
+def publish_residual(body: Body, address: str, residual: Residual) -> None:
     """Let later sites have a site's residual."""
-    # Bodies of scans hand what they met to the frame outside, stacked; branches do not.
-    if not any(part in ("true", "false") for part in frame.path):
-        frame.extras["residual", address] = residual
-    frame.noise[address] = residual
+    # Bodies of scans hand what they met to the body outside, stacked; branches do not.
+    if not any(part in ("true", "false") for part in body.path):
+        body.extras["residual", address] = residual
+    body.noise[address] = residual
 
 
-def find_residual(frame: Body, address: str) -> Residual:
+def find_residual(body: Body, address: str) -> Residual:
     """What a site published, here or further out."""
-    body: Body | None = frame
-    while body is not None:
-        if address in body.noise:
-            return body.noise[address]
-        if ("residual", address) in body.extras:  # a scan that has ended, all its steps
-            return body.extras["residual", address]
-        body = body.outside
+    here: Body | None = body
+    while here is not None:
+        if address in here.noise:
+            return here.noise[address]
+        if ("residual", address) in here.extras:  # a scan that has ended, all its steps
+            return here.extras["residual", address]
+        here = here.outside
     raise KeyError(address)
 
 
-def collect_inputs(frame: Body, inputs: Any, sites: Mapping[str, Site]) -> dict[str, Residual]:
+def collect_inputs(body: Body, inputs: Any, sites: Mapping[str, Site]) -> dict[str, Residual]:
     """The residuals that a site listens to, by kind; ``inputs`` is None where there are none."""
     found: dict[str, Residual] = {}
     if inputs is None:
@@ -66,7 +66,7 @@ def collect_inputs(frame: Body, inputs: Any, sites: Mapping[str, Site]) -> dict[
 
     def join(sources: tuple[str, ...], by_member: bool = False) -> Residual:
         plates = [len(sites[a].batch_shape) for a in sources] if by_member else None
-        return join_residuals([find_residual(frame, a) for a in sources], plates)
+        return join_residuals([find_residual(body, a) for a in sources], plates)
 
     if inputs.globals:
         found["globals"] = join(inputs.globals)
@@ -77,7 +77,7 @@ def collect_inputs(frame: Body, inputs: Any, sites: Mapping[str, Site]) -> dict[
     if inputs.aligned:
         found["aligned"] = join(inputs.aligned, by_member=True)
     if inputs.lookback:
-        found["lookback"] = frame.memory  # the whole register: see `lookback.py`
+        found["lookback"] = body.memory  # the whole register: see `lookback.py`
     return found
 
 

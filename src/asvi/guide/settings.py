@@ -15,7 +15,3 @@ class GaussianToParamsSettings:
     """Of a site with a location and scale of its own: nearly, and not quite, mean field."""
     bound_prior_weight: float = 0.99
     """Of a site that keeps its prior's location: any nearer to 1, and its gradient vanishes."""
-    slack_sd: tuple[float, ...] = (0.02, 0.003, 5e-4, 1e-4)
-    """Standard deviations by which numbers may be moved, as prior weights are not 1; all tried."""
-    slack_cost_nat: float = 0.02
-    """ELBO, in nats, that the largest of these may cost."""

@@ -195,10 +195,10 @@ class SurrogateRun(Interpretation):
     def _check_shape(self, msg: dict[str, Any], site: Site) -> None:
         now = list(msg["fn"].batch_shape)
         full = list(site.full_batch_shape)
-        for frame in msg["cond_indep_stack"]:
-            now[frame.dim] = self._plate_sizes.get(frame.name, frame.size)
-            if frame.name in self._amortized and site.address in self._encoded:
-                full[frame.dim] = now[frame.dim]  # other points, or another number of them
+        for plate in msg["cond_indep_stack"]:
+            now[plate.dim] = self._plate_sizes.get(plate.name, plate.size)
+            if plate.name in self._amortized and site.address in self._encoded:
+                full[plate.dim] = now[plate.dim]  # other points, or another number of them
         then = tuple(full) + site.event_shape
         if (shape := tuple(now) + msg["fn"].event_shape) != then:
             raise SiteError(

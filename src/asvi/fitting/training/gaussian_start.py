@@ -15,10 +15,11 @@ from asvi.fitting.problem import Problem
 from asvi.fitting.training.parallel_optimizer import draw_elbos
 from asvi.fitting.training.step_sizes import in_order, named_step_sizes
 from asvi.guide.gaussian_to_params import params_from_gaussian
-from asvi.guide.settings import GaussianToParamsSettings
 
 __all__ = ["GaussianStart", "gaussian_start", "mean_elbos"]
 
+PLAYS = (0.02, 0.003, 0.0005, 1e-4)
+PLAY_COST = 0.02  # nats
 NEAR = 3.0  # nats between it and the posterior: other starts are further away
 NUMBERS = 250  # latent numbers: of more there may be more nats, in proportion
 
@@ -33,12 +34,7 @@ class GaussianStart(NamedTuple):
 
 
 def gaussian_start(
-    problem: Problem,
-    start: jax.Array,
-    key: jax.Array,
-    lanes: int,
-    draws: int,
-    settings: GaussianToParamsSettings = GaussianToParamsSettings(),
+    problem: Problem, start: jax.Array, key: jax.Array, lanes: int, draws: int
 ) -> GaussianStart | None:
     """The Gaussian nearest to the posterior, where it is found.
 
@@ -49,7 +45,7 @@ def gaussian_start(
     gaussian = find_gaussian(problem, params)
     if gaussian is None:
         return None
-    found = [_projected(problem, gaussian, params, slack, settings) for slack in settings.slack_sd]
+    found = [_projected(problem, gaussian, params, play) for play in PLAYS]
     ratios = []
     for vector, _ in found:
         rows = jnp.broadcast_to(vector, (lanes, vector.size))
@@ -58,25 +54,19 @@ def gaussian_start(
     elbos = mean_elbos(np.array(ratios))
     if not np.isfinite(elbos).any():
         return None
-    best = int(np.argmax(elbos >= elbos.max() - settings.slack_cost_nat))
+    best = int(np.argmax(elbos >= elbos.max() - PLAY_COST))
     near = _is_near(ratios[best], len(gaussian.mean))
     return GaussianStart(*found[best], near, coupling_gain(gaussian.precision))
 
 
 def _projected(
-    problem: Problem,
-    gaussian: Gaussian,
-    params: dict[str, Any],
-    slack: float,
-    settings: GaussianToParamsSettings,
+    problem: Problem, gaussian: Gaussian, params: dict[str, Any], slack: float
 ) -> tuple[jax.Array, jax.Array]:
     """Parameters that hold the Gaussian, as a vector, and the unit of a step in each."""
     space = problem.noise_space
     assert space is not None
     edges, steps = problem.guide.edges(space), named_step_sizes(problem)
-    found, steps = params_from_gaussian(
-        problem.guide, space, edges, gaussian, params, steps, slack, settings
-    )
+    found, steps = params_from_gaussian(problem.guide, space, edges, gaussian, params, steps, slack)
     return problem.free(found), jnp.asarray(in_order(steps), problem.dtype)
 
 
