@@ -136,7 +136,7 @@ def test_a_class_that_is_defined_anew_is_another_family(tmp_path):
         family = notebook_cell(width)
         result = found[width] = asvi.fit(one_number, 3.0, family=family, **SETTINGS)
         divergence = np.log(sd / width) + 0.5 * (width / sd) ** 2 - 0.5
-        assert abs(result.elbo - (evidence - divergence)) < 0.02
+        assert abs(result.elbo - (evidence - divergence)) < 4 * result.elbo_se
         draws = result.posterior.sample(jax.random.key(1), (4000,))["x"]
         assert abs(draws.std() - width) < 0.05 * width
         assert result.problem.family is family
