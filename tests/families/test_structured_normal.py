@@ -24,7 +24,7 @@ from asvi.families import Coupled, StructuredNormal
 from asvi.fitting.gaussian.search import find_nearest_gaussian
 from asvi.fitting.outcome import Outcome
 from asvi.fitting.problem import Problem
-from asvi.objective.elbo import log_density, trace_of
+from asvi.program.run_trace import log_density, trace_of
 from benchmarks import large
 from tests.support.helpers import params_of, random_walk
 

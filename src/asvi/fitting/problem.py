@@ -44,7 +44,8 @@ from asvi.families.parameter import Role
 from asvi.families.protocol import Family, JointFamily
 from asvi.fitting.parameter_vector import ParameterVector, free_values
 from asvi.guide.auto_asvi import autoguide
-from asvi.objective.elbo import ELBO, score_part
+from asvi.objective.elbo import ELBO
+from asvi.objective.score_function import score_part
 from asvi.program.arguments import Arguments
 from asvi.program.improper import Improper
 from asvi.program.input_check import InputCheck

@@ -10,7 +10,7 @@ this run is left but the taking of rows.
 ...     with numpyro.plate("point", 4):
 ...         z = numpyro.sample("z", dist.Normal(0.0, 1.0))
 ...         numpyro.sample("y", dist.Normal(z, 1.0), obs=y)
->>> found = gather(model, (jnp.arange(4.0),), {})
+>>> found = collect_model_data(model, (jnp.arange(4.0),), {})
 >>> found.observed["y"].value.tolist(), found.plates["point"].size
 ([0.0, 1.0, 2.0, 3.0], 4)
 """
@@ -75,7 +75,7 @@ class ModelData:
     """Sites that hold no data in this run, though they did when the guide was set up."""
 
 
-class _Gathering(Interpretation):
+class _DataCollection(Interpretation):
     def __init__(self, observed: frozenset[str]):
         super().__init__()
         self.known, self.found = observed, ModelData()
@@ -124,6 +124,6 @@ def collect_model_data(
     ``observed`` are the sites that held data when the guide was set up.
     """
     outside = [handler for handler in _PYRO_STACK if not isinstance(handler, handlers.trace)]
-    with handler_stack(outside), _Gathering(observed) as run:
+    with handler_stack(outside), _DataCollection(observed) as run:
         model(*args, **kwargs)
     return run.found

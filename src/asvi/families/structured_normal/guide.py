@@ -56,7 +56,7 @@ class AutoStructuredNormal(Guide, SamplingGuide, AutoGuide):
         self.family = family
         self.program: Any = None
         self.shapes: dict[str, tuple[int, ...]] = {}
-        self.structure: Any = None  # Cells after the first call
+        self.structure: Any = None  # a BlockStructure after the first call
         self._enumerated: tuple[list[Any], Enumerated | None] = ([], None)
 
     # ---------------------------------------------------------------------------- as a guide
