@@ -74,6 +74,8 @@ def choose_family(request: Request, gaussian: Any = None) -> Chosen:
 
 def _problem(request: Request, family: Family, gaussian: Any) -> Problem:
     model, args, kwargs = request.model, request.args, request.kwargs
-    problem = Problem(model, family, args, kwargs, discrete=request.discrete)
+    problem = Problem(
+        model, family, args, kwargs, discrete=request.discrete, density=request.density
+    )
     problem.known_gaussian = gaussian
     return problem

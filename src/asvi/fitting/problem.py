@@ -16,6 +16,7 @@ from numpyro.infer.util import transform_fn
 
 from asvi.density.bound_model import BoundModel
 from asvi.density.noise_space import NoiseSpace
+from asvi.density.settings import DensitySettings
 from asvi.distributions.standardize import noise_shape, rebuilt_prior, standardize
 from asvi.distributions.warped_noise import WarpedNoise
 from asvi.errors import ModelError
@@ -47,11 +48,12 @@ class Problem:
         kwargs: dict[str, Any],
         check: bool = True,
         discrete: Any = "auto",
+        density: DensitySettings = DensitySettings(),
     ):
         self.family = family
         #: Mean and precision of a Gaussian over the program's noise that was found before.
         self.known_gaussian: Any = None
-        self.bound = BoundModel(model, args, kwargs, check)
+        self.bound = BoundModel(model, args, kwargs, check, density)
         self.guide = as_guide(autoguide(self.bound.given, family=family), family)
         self.guide.trust_losses()
         self._check = InputCheck(self.bound.given)

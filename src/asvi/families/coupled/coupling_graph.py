@@ -21,7 +21,8 @@ from itertools import combinations
 from math import prod
 from typing import NamedTuple
 
-from asvi.density.block_structure import LARGEST_DENSE, find_blocks, has_long_chain
+from asvi.density.block_structure import find_blocks, has_long_chain
+from asvi.density.settings import BlockSettings
 from asvi.program.program import Program, Site
 
 __all__ = ["CouplingSettings", "Inputs", "ResidualSpec", "choose_inputs", "moral_edges"]
@@ -99,17 +100,25 @@ class Inputs:
 
 
 def choose_inputs(
-    program: Program, noises: dict[str, ResidualSpec], limits: CouplingSettings
+    program: Program,
+    noises: dict[str, ResidualSpec],
+    limits: CouplingSettings,
+    blocks: BlockSettings = BlockSettings(),
 ) -> dict[str, Inputs]:
     """Contexts of the sites in ``noises``, by address, in program order."""
     sites = [site for site in program.latent if site.address in noises]
-    chooser = _Chooser(program, sites, noises, limits)
+    chooser = _Chooser(program, sites, noises, limits, blocks)
     return {site.address: chooser.choose(i, site) for i, site in enumerate(sites)}
 
 
 class _Chooser:
     def __init__(
-        self, program: Program, sites: list[Site], noises: dict[str, ResidualSpec], limits
+        self,
+        program: Program,
+        sites: list[Site],
+        noises: dict[str, ResidualSpec],
+        limits: CouplingSettings,
+        blocks: BlockSettings,
     ):
         self.sites, self.noises = sites, noises
         self.shapes = shapes = {address: noise.shape for address, noise in noises.items()}
@@ -118,11 +127,10 @@ class _Chooser:
         # Large models may always have a few edges per number: cost stays linear in their size.
         self.least = self.budget = max(limits.max_edges, 6 * numbers)
         whole = {site.address: site.steps + shapes[site.address] for site in sites}
-        self.rich = numbers <= LARGEST_DENSE and not has_long_chain(sites, whole)
+        self.rich = numbers <= blocks.max_dense_numbers and not has_long_chain(sites, whole, blocks)
         self.bent = numbers <= LARGEST_BENT
-        structure = (
-            find_blocks(sites, whole) if all(noise.moves for noise in noises.values()) else None
-        )
+        all_move = all(noise.moves for noise in noises.values())
+        structure = find_blocks(sites, whole, blocks) if all_move else None
         self.framed = structure is not None
         if structure is not None and structure.groups and limits.max_edges:
             # What cells have in common couples them to it, and through it: no edge is as good.

@@ -45,6 +45,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.distributions import Distribution, biject_to
 
+from asvi.density.settings import BlockSettings
 from asvi.distributions.registry import Parameterization
 from asvi.distributions.spline import N_SPLINE_WEIGHTS
 from asvi.distributions.standardize import noise_shape
@@ -107,6 +108,8 @@ class Coupled(ConvexUpdate):
     True
     """
 
+    block_settings = BlockSettings()
+
     def __init__(
         self,
         context: str = "auto",
@@ -145,7 +148,7 @@ class Coupled(ConvexUpdate):
         if self.context == "none":
             return {a: Inputs(noise.shape, moves=noise.moves) for a, noise in shapes.items()}
         limits = CouplingSettings(self.max_edges, window=self.window)
-        chosen = choose_inputs(program, shapes, limits)
+        chosen = choose_inputs(program, shapes, limits, self.block_settings)
         if self.context == "globals":
             return {
                 a: Inputs(
