@@ -465,7 +465,7 @@ def test_a_natural_gradient_keeps_the_precision_positive():
             np.zeros(4), precision, np.ones(4), Arrowhead(cells, hessian + hessian.T), 1.0
         )
         assert moved is not None
-        assert np.linalg.eigvalsh(moved[1].dense()).min() > 0
+        assert np.linalg.eigvalsh(moved[1].to_dense()).min() > 0
 
 
 def raw_regression(x, y):

@@ -39,7 +39,7 @@ class NoiseSpace:
     shapes: dict[str, tuple[int, ...]]
     """Of each site's numbers, by address."""
     structure: BlockStructure
-    """Core and cells of the numbers."""
+    """Core and blocks of the numbers."""
     summing: Enumerated | None = None
     """How discrete sites are summed out."""
     fixed: Mapping[str, Any] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class NoiseSpace:
             if shape is None:
                 return None
             shapes[address] = site.steps + shape
-        structure = find_blocks(list(sites.values()), shapes)
+        structure = find_blocks(list(sites.values()), shapes, bound.settings.blocks)
         return None if structure is None else cls(bound, sites, shapes, structure)
 
     @property
@@ -110,7 +110,7 @@ class NoiseSpace:
             name: join_numbers(extras, name, self.sites) for name in ("loc", "scale", "width")
         }
         given = {"log_density": density + slope, "log_volume": slope, **prior_moments, "met": trace}
-        if summing is not None:  # what hangs on discrete sites is not known before they are drawn
+        if summing is not None:  # what depends on discrete sites is not known before they are drawn
             given["values"] = values
         return given
 

@@ -75,5 +75,12 @@ def choose_family(request: Request, gaussian: Any = None) -> Chosen:
 
 def _problem(request: Request, family: Family, gaussian: Any) -> Problem:
     model, args, kwargs = request.model, request.args, request.kwargs
-    discrete = request.discrete
-    return Problem(model, family, args, kwargs, discrete=discrete, known_gaussian=gaussian)
+    return Problem(
+        model,
+        family,
+        args,
+        kwargs,
+        discrete=request.discrete,
+        known_gaussian=gaussian,
+        density=request.density,
+    )

@@ -36,6 +36,7 @@ import numpy as np
 
 from asvi.density.bound_model import BoundModel
 from asvi.density.noise_space import NoiseSpace
+from asvi.density.settings import DensitySettings
 from asvi.distributions.standardize import noise_shape, rebuilt_prior, standardize
 from asvi.distributions.warped_noise import WarpedNoise
 from asvi.errors import ModelError
@@ -70,11 +71,12 @@ class Problem:
         check: bool = True,
         discrete: Any = "auto",
         known_gaussian: Any = None,
+        density: DensitySettings = DensitySettings(),
     ):
         self.family = family
         #: Mean and precision of a Gaussian over the program's noise that was found before.
         self.known_gaussian = known_gaussian
-        self.bound = BoundModel(model, args, kwargs, check)
+        self.bound = BoundModel(model, args, kwargs, check, density)
         self.guide = as_guide(autoguide(self.bound.given, family=family), family)
         self.guide.trust_losses()
         self._check = InputCheck(self.bound.given)

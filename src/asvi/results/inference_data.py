@@ -82,7 +82,7 @@ def to_arviz(posterior: Posterior, run: Any, draws: int, key: jax.Array | None) 
 
 def _groups(posterior: Posterior, draws: int, key: jax.Array) -> dict[str, dict[str, np.ndarray]]:
     """Arrays by group and name, the axes of chains and draws first."""
-    keys = split(key, 3)
+    keys = split(key, 3, posterior.problem.bound.settings.evaluator)
     found, log_p, log_q = posterior.chains(keys[0], draws)
     log_p, log_q = np.asarray(log_p), np.asarray(log_q)
     found = {name: np.asarray(x) for name, x in found.items()}

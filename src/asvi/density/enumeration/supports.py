@@ -10,6 +10,7 @@ from jax.extend.core import Literal
 from numpyro.distributions import Distribution
 
 from asvi.density.constant_folding import fold_constants
+from asvi.density.settings import EvaluatorSettings
 from asvi.program.program import Program, Site
 from asvi.program.statements.stacked import Stacked
 
@@ -28,12 +29,14 @@ def support_of(fn: Distribution) -> np.ndarray | None:
     try:
         with jax.ensure_compile_time_eval():
             values = np.asarray(step.enumerate_support(expand=False))
-    except (NotImplementedError, jax.errors.ConcretizationTypeError, ValueError, TypeError):
+    except (NotImplementedError, jax.errors.JAXTypeError, TypeError):  # traced, or unlike bounds
         return None
     return values.reshape(len(values), -1)[:, 0]
 
 
-def support_of_site(program: Program, site: Site) -> np.ndarray | None:
+def support_of_site(
+    program: Program, site: Site, settings: EvaluatorSettings = EvaluatorSettings()
+) -> np.ndarray | None:
     """The same, of a site; bounds that the data set are looked up in the recorded program."""
     found = support_of(site.distribution)
     if found is not None or program.recorded is None:
@@ -41,7 +44,7 @@ def support_of_site(program: Program, site: Site) -> np.ndarray | None:
     recorded = program.recorded
     paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(recorded.shape)[0]]
     own = recorded.only([path[0].idx == 0 and path[1].key == site.address for path in paths])
-    jaxpr, consts = fold_constants(own.jaxpr, own.consts)
+    jaxpr, consts = fold_constants(own.jaxpr, own.consts, settings)
     known = dict(zip(jaxpr.invars, consts))
     leaves, tree = jax.tree.flatten(site.distribution)
     values = [

@@ -22,7 +22,8 @@ from itertools import combinations
 from math import prod
 from typing import NamedTuple
 
-from asvi.density.block_structure import LARGEST_DENSE, find_blocks, has_long_chain
+from asvi.density.block_structure import find_blocks, has_long_chain
+from asvi.density.settings import BlockSettings
 from asvi.families.coupled.settings import CouplingSettings
 from asvi.program.program import Program, Site
 
@@ -102,10 +103,11 @@ def choose_inputs(
     program: Program,
     residuals: dict[str, ResidualSpec],
     settings: CouplingSettings = CouplingSettings(),
+    blocks: BlockSettings = BlockSettings(),
 ) -> dict[str, Inputs]:
     """Inputs of the sites in ``residuals``, by address, in program order."""
     sites = [site for site in program.latent if site.address in residuals]
-    chooser = _Chooser(program, sites, residuals, settings)
+    chooser = _Chooser(program, sites, residuals, settings, blocks)
     return {site.address: chooser.choose(i, site) for i, site in enumerate(sites)}
 
 
@@ -116,6 +118,7 @@ class _Chooser:
         sites: list[Site],
         residuals: dict[str, ResidualSpec],
         settings: CouplingSettings,
+        blocks: BlockSettings,
     ):
         self.sites, self.residuals, self.settings = sites, residuals, settings
         self.shapes = shapes = {address: spec.shape for address, spec in residuals.items()}
@@ -124,10 +127,11 @@ class _Chooser:
         # Large models may always have a few edges per number: cost stays linear in their size.
         self.least = self.budget = max(settings.max_edges, settings.edges_per_number * numbers)
         whole = {site.address: site.steps + shapes[site.address] for site in sites}
-        self.has_curves = numbers <= LARGEST_DENSE and not has_long_chain(sites, whole)
+        is_small = numbers <= blocks.max_dense_numbers
+        self.has_curves = is_small and not has_long_chain(sites, whole, blocks)
         self.has_warp = numbers <= settings.max_warped_numbers
         all_warpable = all(spec.is_warpable for spec in residuals.values())
-        structure = find_blocks(sites, whole) if all_warpable else None
+        structure = find_blocks(sites, whole, blocks) if all_warpable else None
         self.fixed_coupling = structure is not None
         if structure is not None and structure.groups and settings.max_edges:
             # What groups have in common couples them to it, and through it: no edge is as good.

@@ -46,6 +46,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.distributions import Distribution, biject_to
 
+from asvi.density.settings import BlockSettings
 from asvi.distributions.registry import Parameterization
 from asvi.distributions.spline import N_SPLINE_WEIGHTS
 from asvi.distributions.standardize import noise_shape
@@ -97,6 +98,8 @@ class Coupled(ConvexUpdate):
     True
     """
 
+    block_settings = BlockSettings()
+
     def __init__(
         self,
         context: str = "auto",
@@ -140,7 +143,7 @@ class Coupled(ConvexUpdate):
         if self.context == "none":
             return {a: Inputs(s.shape, is_warpable=s.is_warpable) for a, s in residuals.items()}
         settings = replace(self.settings, max_edges=self.max_edges, window=self.window)
-        chosen = choose_inputs(program, residuals, settings)
+        chosen = choose_inputs(program, residuals, settings, self.block_settings)
         if self.context == "globals":
             return {
                 a: Inputs(

@@ -31,6 +31,7 @@ from asvi.density.bound_model import BoundModel
 from asvi.density.enumeration import Enumerated, NotEnumerable, enumerate_sites
 from asvi.density.noise_space import NoiseSpace
 from asvi.density.noncentering import BLANK, RunFromNoise, join_numbers, split_numbers
+from asvi.density.settings import DensitySettings
 from asvi.distributions.standardize import noise_shape
 from asvi.errors import NotHeldError
 from asvi.families.guide_protocol import Guide, SiteRow
@@ -55,6 +56,7 @@ class AutoStructuredNormal(Guide, SamplingGuide, AutoGuide):
         super().__init__(model, prefix=prefix)
         self.family = family
         self.program: Any = None
+        self.density_settings = DensitySettings()
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.structure: Any = None  # a BlockStructure after the first call
         self._enumerated: tuple[list[Any], Enumerated | None] = ([], None)
@@ -127,7 +129,7 @@ class AutoStructuredNormal(Guide, SamplingGuide, AutoGuide):
         self, program: Program, args: tuple, kwargs: dict[str, Any]
     ) -> Enumerated | None:
         try:
-            found = enumerate_sites(program, self.model, args, kwargs)
+            found = enumerate_sites(program, self.model, args, kwargs, self.density_settings)
         except NotEnumerable as why:
             raise _refusal(str(why)) from why
         given = [*args, *(x for pair in sorted(kwargs.items()) for x in pair)]
@@ -195,6 +197,7 @@ class AutoStructuredNormal(Guide, SamplingGuide, AutoGuide):
 
     def set_up(self, bound: BoundModel, check: InputCheck | None) -> None:
         """Data are looked at with the density that the search records."""
+        self.density_settings = bound.settings
         self.set_program(bound.program)
         if check is not None:
             self._enumerate(bound.program, *bound.arguments)
@@ -259,7 +262,9 @@ class AutoStructuredNormal(Guide, SamplingGuide, AutoGuide):
                         f"other members, {plate.subsample_size} of {plate.size}"
                     )
         numbered = [site for site in program.latent if not site.is_discrete]
-        structure = find_small_blocks(numbered, shapes, self.family.blocks)
+        structure = find_small_blocks(
+            numbered, shapes, self.family.blocks, self.density_settings.blocks
+        )
         if not numbered:  # a number that nothing hangs on: the rest is as ever
             shapes, structure = {BLANK: (1,)}, BlockStructure(np.arange(1))
         if structure is None:

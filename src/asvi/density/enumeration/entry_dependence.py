@@ -2,12 +2,12 @@
 
 Each value in the program has a sparse matrix, a row for each of its entries and a column for each
 entry of the inputs that are followed. What an operation moves is known by letting it move the
-rows' numbers; what it adds up is joined. An operation that is not known, or an index that hangs on
-an input, lets all meet. Nothing of the inputs is looked at, so this holds for all their values.
+rows' numbers; what it adds up is joined. An operation that is not known, or an index that depends
+on an input, lets all meet. Nothing of the inputs is looked at, so this holds for all their values.
 
 >>> import jax, jax.numpy as jnp
 >>> closed = jax.make_jaxpr(lambda z: jnp.stack([z[0] + z[1], z[2] * 2.0]))(jnp.zeros(3))
->>> reach(closed.jaxpr, [], [0])[0].toarray().astype(int)
+>>> find_entry_dependence(closed.jaxpr, [], [0])[0].toarray().astype(int)
 array([[1, 1, 0],
        [0, 0, 1]])
 """
@@ -25,12 +25,11 @@ import scipy.sparse as sparse
 
 from asvi.density.numpy_backend.data_movement import OF_PLACES
 from asvi.density.numpy_backend.elementwise import OF_ENTRIES
+from asvi.density.numpy_backend.no_rule import NoNumpyRule
+from asvi.density.settings import EnumerationSettings
 from asvi.program.dependence.provenance import inner_jaxpr, scan_parts
 
-__all__ = ["TooLong", "reach"]
-
-LONGEST = 50_000  # operations that are followed, those of loops counted at each step
-LARGEST = 1_000_000  # entries of an index that is computed
+__all__ = ["TooLong", "find_entry_dependence"]
 
 Rows = Any  # a sparse matrix of bits (entries, columns); None where nothing depends
 
@@ -39,7 +38,12 @@ class TooLong(Exception):
     """The program has more operations than are worth while."""
 
 
-def reach(jaxpr: Any, consts: Sequence[Any], followed: Sequence[int]) -> list[Any]:
+def find_entry_dependence(
+    jaxpr: Any,
+    consts: Sequence[Any],
+    followed: Sequence[int],
+    settings: EnumerationSettings = EnumerationSettings(),
+) -> list[Any]:
     """For each output, bits (entries, columns): on which entries of the inputs it depends.
 
     ``consts`` are the program's first inputs, as of :class:`~asvi.program.traced.Traced`. Columns
@@ -53,7 +57,7 @@ def reach(jaxpr: Any, consts: Sequence[Any], followed: Sequence[int]) -> list[An
         incoming[k] = sparse.eye(size, total, begin, dtype=bool, format="csr")
         begin += size
     known = [*map(_known, consts), *[None] * (len(jaxpr.invars) - len(consts))]
-    found, _ = _Walk(total).through(jaxpr, incoming, known)
+    found, _ = _Walk(total, settings).run(jaxpr, incoming, known)
     outs = [prod(v.aval.shape) for v in jaxpr.outvars]
     return [
         sparse.csr_matrix((n, total), dtype=bool) if x is None else x
@@ -64,10 +68,10 @@ def reach(jaxpr: Any, consts: Sequence[Any], followed: Sequence[int]) -> list[An
 class _Walk:
     """One way through a program; ``total`` columns."""
 
-    def __init__(self, total: int):
-        self.total, self.met = total, 0
+    def __init__(self, total: int, settings: EnumerationSettings):
+        self.total, self.settings, self.operations = total, settings, 0
 
-    def through(
+    def run(
         self, jaxpr: Any, incoming: Sequence[Rows], known: Sequence[Any], consts: Sequence[Any] = ()
     ) -> tuple[list[Rows], list[Any]]:
         """Rows of the outputs, and the values of those that no input decides."""
@@ -82,8 +86,8 @@ class _Walk:
             return np.asarray(v.val, v.aval.dtype) if hasattr(v, "val") else values.get(v)
 
         for eqn in jaxpr.eqns:
-            self.met += 1
-            if self.met > LONGEST:
+            self.operations += 1
+            if self.operations > self.settings.max_operations:
                 raise TooLong
             ins, numbers = [row(v) for v in eqn.invars], [value(v) for v in eqn.invars]
             outs, found = self._step(eqn, ins, numbers)
@@ -97,14 +101,33 @@ class _Walk:
         inner = None if name in _LOOPS else inner_jaxpr(eqn)
         if inner is not None:
             closed = next(p for p in eqn.params.values() if getattr(p, "jaxpr", p) is inner)
-            return self.through(inner, ins, numbers, getattr(closed, "consts", ()))
+            return self.run(inner, ins, numbers, getattr(closed, "consts", ()))
         if not depends:
-            return unknown, _computed(eqn, numbers) or unknown
+            return unknown, self._index_values(eqn, numbers) or unknown
         if name == "scan":
             return self._scan(eqn, ins, numbers), unknown
         if name == "cond":
             return self._cond(eqn, ins, numbers), unknown
         return self._rule(eqn, ins, numbers), unknown
+
+    def _index_values(self, eqn: Any, numbers: list[Any]) -> list[Any] | None:
+        """Values of an operation on known whole numbers: indices that Python or the data made."""
+        out = eqn.outvars[0].aval
+        maker = {**OF_ENTRIES, **OF_PLACES}.get(eqn.primitive.name)
+        if maker is None or any(x is None for x in numbers):
+            return None
+        if (
+            prod(out.shape) > self.settings.max_index_entries
+            or np.dtype(out.dtype).kind not in "iub"
+        ):
+            return None
+        try:
+            found = maker(eqn)(*numbers)
+        except NoNumpyRule:
+            return None
+        found = [found] if len(eqn.outvars) == 1 else found
+        pairs = zip(found, eqn.outvars, strict=True)
+        return [np.broadcast_to(np.asarray(x, v.aval.dtype), v.aval.shape) for x, v in pairs]
 
     def _rule(self, eqn: Any, ins: list[Rows], numbers: list[Any]) -> list[Rows]:
         name = eqn.primitive.name
@@ -171,7 +194,7 @@ class _Walk:
         return outs
 
     def _taken(self, eqn: Any, ins: list[Rows]) -> Rows:
-        """What an index picks that hangs on inputs: from all entries, but for batches."""
+        """What an index picks that depends on inputs: from all entries, but for batches."""
         numbers, out = eqn.params["dimension_numbers"], eqn.outvars[0].aval
         places = [a for a in range(out.ndim) if a not in numbers.offset_dims]
         shape, found = eqn.invars[1].aval.shape, []
@@ -201,7 +224,7 @@ class _Walk:
         )
 
     def _product(self, eqn: Any, ins: list[Rows]) -> Rows:
-        """Each entry hangs on a whole row and a whole column."""
+        """Each entry depends on a whole row and a whole column."""
         contract, batch = eqn.params["dimension_numbers"]
         out, found = eqn.outvars[0].aval.shape, None
         shapes = [v.aval.shape for v in eqn.invars]
@@ -245,7 +268,7 @@ class _Walk:
             rows = [None if x is None else _part(x, k, length) for x in ins[whole:]]
             values = [None if x is None else x[k] for x in numbers[whole:]]
             given = [*numbers[:consts], *[None] * carry, *values]
-            found, _ = self.through(body.jaxpr, [*ins[:consts], *state, *rows], given, body.consts)
+            found, _ = self.run(body.jaxpr, [*ins[:consts], *state, *rows], given, body.consts)
             state = found[:carry]
             for xs, x in zip(stacked, found[carry:], strict=True):
                 xs.append(x)
@@ -261,7 +284,7 @@ class _Walk:
 
     def _cond(self, eqn: Any, ins: list[Rows], numbers: list[Any]) -> list[Rows]:
         ways = [
-            self.through(b.jaxpr, ins[1:], numbers[1:], b.consts)[0] for b in eqn.params["branches"]
+            self.run(b.jaxpr, ins[1:], numbers[1:], b.consts)[0] for b in eqn.params["branches"]
         ]
         outs = []
         for v, *found in zip(eqn.outvars, *ways, strict=True):
@@ -308,20 +331,3 @@ def _part(x: Rows, k: int, length: int) -> Rows:
     size = x.shape[0] // length
     found = x[k * size : (k + 1) * size]
     return found if found.nnz else None
-
-
-def _computed(eqn: Any, numbers: list[Any]) -> list[Any] | None:
-    """Values of an operation on known whole numbers: indices that Python or the data made."""
-    out = eqn.outvars[0].aval
-    maker = {**OF_ENTRIES, **OF_PLACES}.get(eqn.primitive.name)
-    if maker is None or any(x is None for x in numbers):
-        return None
-    if prod(out.shape) > LARGEST or np.dtype(out.dtype).kind not in "iub":
-        return None
-    try:
-        found = maker(eqn)(*numbers)
-    except NotImplementedError:
-        return None
-    found = [found] if len(eqn.outvars) == 1 else found
-    pairs = zip(found, eqn.outvars, strict=True)
-    return [np.broadcast_to(np.asarray(x, v.aval.dtype), v.aval.shape) for x, v in pairs]
