@@ -86,7 +86,7 @@ def test_what_crosses_between_cells_is_found():
 
 def test_the_check_of_gradients_notices_a_cost_from_the_wrong_cells(monkeypatch):
     everywhere = {("z", "z"): frozenset({"n"}), ("z", "y"): frozenset({"n"})}
-    monkeypatch.setattr("asvi.guide.auto_asvi.meetings", lambda *args: everywhere)
+    monkeypatch.setattr("asvi.guide.auto_asvi.find_plate_crossings", lambda *args: everywhere)
     small = MODELS["back-into-the-plate"]._replace(ways=("score",))
     (row,) = errors("back-into-the-plate", small, draws=8000)
     assert row["rms of errors / se"] > 10

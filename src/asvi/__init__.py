@@ -21,7 +21,8 @@ from asvi.fitting.training.step_sizes import in_units
 from asvi.guide.auto_asvi import AutoASVI, autoguide
 from asvi.objective.elbo import ELBO
 from asvi.program.compiling import keep_programs
-from asvi.program.program import Program, Site
+from asvi.program.program import Program
+from asvi.program.site import Site
 from asvi.results.fit import Fit, fit, load, resume
 from asvi.results.posterior import Posterior
 

@@ -15,7 +15,8 @@ from math import prod
 
 import numpy as np
 
-from asvi.program.program import Site
+from asvi.program.addresses import BodyPath
+from asvi.program.site import Site
 
 __all__ = ["LARGEST_DENSE", "BlockStructure", "find_blocks", "find_small_blocks", "has_long_chain"]
 
@@ -97,7 +98,7 @@ def find_blocks(
         return BlockStructure(np.arange(begin))
     if begin > LARGEST:
         return None
-    apart = [site for site in sites if not site.block and numbers[site.address].ndim]
+    apart = [site for site in sites if not site.bodies and numbers[site.address].ndim]
     apart.sort(key=lambda site: numbers[site.address].size)
     in_core = begin - sum(numbers[site.address].size for site in apart)
     while apart and in_core + numbers[apart[0].address].size <= SMALL_CORE:
@@ -133,10 +134,10 @@ def has_long_chain(
     sites: Sequence[Site], shapes: Mapping[str, tuple[int, ...]], longest: int | None = None
 ) -> bool:
     """Whether a scan has more numbers than a Gaussian over its noise may have."""
-    numbers: dict[tuple[str, ...], int] = {}
+    numbers: dict[BodyPath, int] = {}
     for site in sites:
         if site.steps:
-            numbers[site.block] = numbers.get(site.block, 0) + prod(shapes[site.address])
+            numbers[site.bodies] = numbers.get(site.bodies, 0) + prod(shapes[site.address])
     longest = LARGEST_CHAIN if longest is None else longest
     return any(count > longest for count in numbers.values())
 

@@ -38,7 +38,7 @@ from asvi.distributions.registry import decompose
 from asvi.distributions.student_t import TransformedStudentT
 from asvi.errors import SiteError
 from asvi.program.prior_center import prior_center
-from asvi.program.program import Site
+from asvi.program.site import Site
 
 __all__ = [
     "Standardized",
@@ -81,7 +81,7 @@ def standardize(dist: Distribution) -> Standardized:
     """``dist`` as unconstrained noise, its location and scale, and the map to its support.
 
     >>> import numpyro.distributions as dist
-    >>> found = standard(dist.LogNormal(1.0, 2.0).expand([3]).to_event(1))
+    >>> found = standardize(dist.LogNormal(1.0, 2.0).expand([3]).to_event(1))
     >>> found.loc.tolist(), found.scale.tolist(), found.event_shape
     ([1.0, 1.0, 1.0], [2.0, 2.0, 2.0], (3,))
     """
@@ -133,7 +133,7 @@ def noise_widths(found: Standardized) -> jax.Array:
 
     >>> import numpyro.distributions as dist
     >>> factor = jnp.array([[2.0, 0.0], [1.0, 3.0]])
-    >>> widths(standard(dist.MultivariateNormal(jnp.zeros(2), scale_tril=factor))).tolist()
+    >>> noise_widths(standardize(dist.MultivariateNormal(jnp.zeros(2), scale_tril=factor))).tolist()
     [2.0, 3.0]
     """
     first = found.transform

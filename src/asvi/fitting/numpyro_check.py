@@ -114,7 +114,7 @@ def _reaches(problem: Problem, density: Any, values: dict[str, Any]) -> bool:
     """
     if any(len(site.steps) > 1 for site in problem.program.sites):
         return False
-    inside = {site.name: values[site.name] for site in problem.program.latent if site.block}
+    inside = {site.name: values[site.name] for site in problem.program.latent if site.bodies}
     if not inside:
         return True
     # JAX's own arrays: a program may ask for entries that only a run knows.

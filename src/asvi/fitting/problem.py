@@ -27,8 +27,9 @@ from asvi.objective.elbo import ELBO, score_part
 from asvi.program.arguments import Arguments
 from asvi.program.improper import Improper
 from asvi.program.input_check import InputCheck
-from asvi.program.program import Program, Site
+from asvi.program.program import Program
 from asvi.program.run_trace import trace_of
+from asvi.program.site import Site
 from asvi.program.statements.stacked import over_steps
 
 __all__ = ["Problem"]

@@ -44,14 +44,16 @@ from asvi.guide.edges import Edges, trace_edges
 from asvi.guide.loss_guard import guard_loss
 from asvi.guide.noise_space import GuideSpace
 from asvi.guide.surrogate_run import SurrogateRun
-from asvi.program.dependence.terms import Dependence, meetings
+from asvi.program.dependence.terms import Dependence, find_plate_crossings
 from asvi.program.improper import Improper, find_improper
 from asvi.program.input_check import InputCheck
 from asvi.program.model_warnings import check_reversed_scans, discontinuous_sites, warn_long_loops
-from asvi.program.program import Program, Site, survey
+from asvi.program.program import Program
 from asvi.program.run_trace import joint_log_density, trace_of
+from asvi.program.site import Site
 from asvi.program.statements.ordinary import Ordinary
 from asvi.program.statements.stacked import over_steps
+from asvi.program.survey import survey
 
 __all__ = ["AutoASVI", "autoguide"]
 
@@ -260,7 +262,7 @@ class AutoASVI(Guide, SamplingGuide, AutoGuide):
         sources = frozenset(hard | self.score_sites)
         if not sources:
             return None
-        local = meetings(program, self.model, self._run, args, kwargs, sources)
+        local = find_plate_crossings(program, self.model, self._run, args, kwargs, sources)
         return Dependence(program, sources, local)
 
     def _inputs(self, program: Program, family_of: dict[str, Family]) -> dict[str, Any]:
@@ -309,7 +311,7 @@ class AutoASVI(Guide, SamplingGuide, AutoGuide):
 
     def parameter_name(self, site: Site, name: str) -> str:
         """The NumPyro name of a site's parameter, e.g. ``auto/theta/loc/prior_weight``."""
-        branches = [label for label in site.block if label in ("true", "false")]
+        branches = [key.branch for key in site.bodies if key.branch]
         label = f"{site.name}[{','.join(branches)}]" if branches else site.name
         return f"{self.prefix}/{label}/{name}"
 

@@ -14,7 +14,7 @@ from asvi.density.bound_model import BoundModel
 from asvi.density.noise_space import NoiseSpace
 from asvi.distributions.warped_noise import Residual
 from asvi.guide.surrogate_run import SurrogateRun
-from asvi.program.addresses import address_of
+from asvi.program.addresses import BodyPath, address_of
 
 __all__ = ["Edges", "build_edge_mask", "trace_edges"]
 
@@ -41,18 +41,18 @@ class _EdgeTracing(SurrogateRun):
         super().__init__(guide, args, kwargs)
         self.index = {a: jnp.asarray(i, float) + 1.0 for a, i in numbers.items()}  # 0 is nobody
 
-    def thread(self, path: tuple[str, ...], length: int, reverse: bool) -> dict[Any, Any]:
+    def thread(self, path: BodyPath, length: int, reverse: bool) -> dict[Any, Any]:
         threaded = super().thread(path, length, reverse)
         for site in self.program.in_block(path):
             threaded["index", site.address] = self._index(site.address)
         return threaded
 
     def _index(self, address: str) -> jax.Array:
-        return self.index[address] if self.frame.is_root else self.frame.threaded["index", address]
+        return self.index[address] if self.body.is_root else self.body.scanned["index", address]
 
     def visit(self, msg: dict[str, Any]) -> None:
         super().visit(msg)
-        address = address_of(self.frame.path, msg["name"])
+        address = address_of(self.body.path, msg["name"])
         context = self.contexts.get(address)
         if address not in self.sites or context is None:
             return
@@ -67,7 +67,7 @@ class _EdgeTracing(SurrogateRun):
                 noise = jnp.ravel(noise[: context.window])
             between = index.ndim + 1 - noise.ndim
             wide = noise.reshape(noise.shape[:-1] + (1,) * between + noise.shape[-1:])
-            self.frame.extras["heard", address, name] = jnp.broadcast_to(
+            self.body.outputs["heard", address, name] = jnp.broadcast_to(
                 wide, index.shape + noise.shape[-1:]
             )
         if context.within:
@@ -75,7 +75,7 @@ class _EdgeTracing(SurrogateRun):
             rows = jnp.where(
                 jnp.tril(jnp.ones((context.within,) * 2), -1) > 0, blocks[:, None, :], 0.0
             )
-            self.frame.extras["heard", address, "within"] = rows.reshape((*index.shape, -1))
+            self.body.outputs["heard", address, "within"] = rows.reshape((*index.shape, -1))
 
     def _residual(self, address: str, msg: dict[str, Any]) -> Residual:
         return Residual(self._index(address), self._index(address))
@@ -89,7 +89,7 @@ def trace_edges(guide: Any, bound: BoundModel, space: NoiseSpace) -> Edges:
         reading = _EdgeTracing(guide, args, kwargs, space.numbers())
         with handlers.trace(), handlers.seed(rng_seed=jax.random.key(0)), reading:
             bound.model(*args, **kwargs)
-        extras = reading.frame.extras.items()
+        extras = reading.body.outputs.items()
         return {k[1:]: v for k, v in extras if k[0] == "heard"}
 
     # Compiled, all but the moving of indices falls away.

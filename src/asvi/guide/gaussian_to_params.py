@@ -13,7 +13,7 @@ from asvi.density.noise_space import NoiseSpace
 from asvi.distributions.standardize import is_direct
 from asvi.families.gaussian_share import GaussianShare
 from asvi.guide.edges import Edges, build_edge_mask
-from asvi.program.program import Site
+from asvi.program.site import Site
 
 __all__ = ["params_from_gaussian"]
 

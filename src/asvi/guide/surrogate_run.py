@@ -15,10 +15,11 @@ from asvi.distributions.warped_noise import Residual, residual
 from asvi.errors import ModelError, SiteError
 from asvi.families.amortized.data import PlateSubsample, collect_model_data
 from asvi.families.parameter import Parameter
-from asvi.program.addresses import address_of
+from asvi.program.addresses import BodyPath, address_of
+from asvi.program.control_flow.body import Body
 from asvi.program.control_flow.handlers import handler_stack, handlers_outside
-from asvi.program.control_flow.interpretation import Body, Interpretation
-from asvi.program.program import Site
+from asvi.program.control_flow.interpretation import Interpretation
+from asvi.program.site import Site
 from asvi.program.statements.masks import unmasked
 
 __all__ = ["SurrogateRun"]
@@ -85,7 +86,7 @@ class SurrogateRun(Interpretation):
         if msg["is_observed"] or msg["name"] in self.observed:
             self._hide(msg)
             return
-        site = self.sites.get(address_of(self.frame.path, msg["name"]))
+        site = self.sites.get(address_of(self.body.path, msg["name"]))
         if site is None:
             raise ModelError(
                 f"site {msg['name']!r} was not in the model when the guide was set up (its latent "
@@ -118,7 +119,7 @@ class SurrogateRun(Interpretation):
         super().postprocess_message(msg)
         if msg["type"] != "sample" or msg.get("_control_flow_done"):
             return
-        address = address_of(self.frame.path, msg["name"])
+        address = address_of(self.body.path, msg["name"])
         if address in self._spoken and address in self.sites:
             self._speak(address, self._residual(address, msg))
 
@@ -129,18 +130,18 @@ class SurrogateRun(Interpretation):
 
     def _speak(self, address: str, noise: Residual) -> None:
         # Bodies of scans hand what they met to the frame outside, stacked; branches do not.
-        if not any(part in ("true", "false") for part in self.frame.path):
-            self.frame.extras["residual", address] = noise
-        self.frame.noise[address] = noise
+        if not any(key.branch for key in self.body.path):
+            self.body.outputs["residual", address] = noise
+        self.body.residuals[address] = noise
 
     def _noise_of(self, address: str) -> Residual:
-        frame = self.frame
-        while frame is not None:
-            if address in frame.noise:
-                return frame.noise[address]
-            if ("residual", address) in frame.extras:  # a scan that has ended, all its steps
-                return frame.extras["residual", address]
-            frame = frame.outside
+        body = self.body
+        while body is not None:
+            if address in body.residuals:
+                return body.residuals[address]
+            if ("residual", address) in body.outputs:  # a scan that has ended, all its steps
+                return body.outputs["residual", address]
+            body = body.outside
         raise KeyError(address)
 
     def _heard(self, context: Any) -> dict[str, Residual]:
@@ -159,15 +160,15 @@ class SurrogateRun(Interpretation):
             plates = [len(self.sites[a].batch_shape) for a in context.aligned]
             heard["aligned"] = _flat([self._noise_of(a) for a in context.aligned], plates)
         if context.window:
-            heard["window"] = self.frame.memory  # the whole register: see `windows.py`
+            heard["window"] = self.body.lookback  # the whole register: see `windows.py`
         return heard
 
-    def _window(self, path: tuple[str, ...]) -> tuple[int, tuple[str, ...], int]:
+    def _window(self, path: BodyPath) -> tuple[int, tuple[str, ...], int]:
         """Steps and numbers that the sites of a scan's body look back on."""
         found = [
             self.contexts[site.address]
             for site in self.program.in_block(path)
-            if site.block == path and site.address in self.contexts
+            if site.bodies == path and site.address in self.contexts
         ]
         found = [context for context in found if context.window]
         if not found:
@@ -176,15 +177,15 @@ class SurrogateRun(Interpretation):
         sources = first.window_sources
         return max(c.window for c in found), sources, first.size(sources)
 
-    def first_memory(self, path: tuple[str, ...]) -> Any:
+    def first_lookback(self, path: BodyPath) -> Any:
         window, _sources, numbers = self._window(path)
         # Plain zeros are seen to be empty: see `windows.py`.
         nothing: Any = np.zeros((window, numbers), jnp.result_type(float))
         return Residual(nothing, nothing) if window else ()
 
-    def to_remember(self, frame: Body) -> Any:
-        window, sources, _numbers = self._window(frame.path)
-        return _flat([frame.noise[a] for a in sources]) if window else ()
+    def next_lookback(self, body: Body) -> Any:
+        window, sources, _numbers = self._window(body.path)
+        return _flat([body.residuals[a] for a in sources]) if window else ()
 
     def visit_other(self, msg: dict[str, Any]) -> None:
         if msg["type"] == "plate":
@@ -194,7 +195,7 @@ class SurrogateRun(Interpretation):
                 msg["value"] = known.rows  # those that the encoders have read
         elif msg["type"] in ("param", "mutable"):
             self._borrow(msg)
-        elif msg["type"] == "deterministic" and self.frame.is_root:
+        elif msg["type"] == "deterministic" and self.body.is_root:
             self.deterministic[msg["name"]] = msg["value"]
             msg["stop"] = True
 
@@ -214,13 +215,13 @@ class SurrogateRun(Interpretation):
         return msg["type"] != "sample" or msg["name"] not in self.observed
 
     def _report(self, site: dict[str, Any]) -> None:
-        if site["type"] == "deterministic" and self.frame.is_root:
+        if site["type"] == "deterministic" and self.body.is_root:
             self.deterministic[site["name"]] = site["value"]
         else:
             super()._report(site)
 
     def _hide(self, msg: dict[str, Any]) -> None:
-        if not self.frame.is_root:
+        if not self.body.is_root:
             return  # bodies report only what `reports` lets through
         if msg["value"] is None:
             with handlers_outside(self):
@@ -255,9 +256,9 @@ class SurrogateRun(Interpretation):
 
     def _parameter(self, site: Site, name: str) -> jax.Array:
         """This run's value of a parameter, plates at full size."""
-        if self.frame.is_root:
+        if self.body.is_root:
             return self._declare(site, name)
-        return self.frame.threaded["parameter", site.address, name]
+        return self.body.scanned["parameter", site.address, name]
 
     def _declare(self, site: Site, name: str) -> jax.Array:
         parameter = self.guide.declared(site)[name]
@@ -279,8 +280,8 @@ class SurrogateRun(Interpretation):
         event_dim = len(parameter.shape) - len(site.full_batch_shape)
         return numpyro.subsample(value, event_dim=event_dim)
 
-    def thread(self, path: tuple[str, ...], length: int, reverse: bool) -> dict[Any, Any]:
-        depth = sum(part.startswith("scan") for part in path) - 1
+    def thread(self, path: BodyPath, length: int, reverse: bool) -> dict[Any, Any]:
+        depth = sum(part.kind == "scan" for part in path) - 1
         for site in self.program.in_block(path):
             if site.steps[depth] != length:
                 raise SiteError(
@@ -291,10 +292,10 @@ class SurrogateRun(Interpretation):
                 )
         return self._within(path)
 
-    def thread_branch(self, path: tuple[str, ...]) -> dict[Any, Any]:
+    def thread_branch(self, path: BodyPath) -> dict[Any, Any]:
         return self._within(path)
 
-    def _within(self, path: tuple[str, ...]) -> dict[Any, jax.Array]:
+    def _within(self, path: BodyPath) -> dict[Any, jax.Array]:
         """The parameters of all latent sites in a block, declared out here or passed on inwards."""
         return {
             ("parameter", site.address, name): self._parameter(site, name)

@@ -33,6 +33,8 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 from jax.interpreters import partial_eval
 
+from asvi.program.settings import RecordingSettings
+
 __all__ = [
     "Traced",
     "digest_of",
@@ -48,7 +50,6 @@ CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_cal
 
 #: Parameters that name things, or hold functions that only a derivative asks for.
 _SILENT = ("name", "debug_info", "jvp_jaxpr_fun", "fwd_jaxpr_thunk", "bwd", "inline")
-_RULES = 2  # derivatives of a function with a rule of its own that tell it apart
 
 
 def record(function: Callable, *inputs: Any) -> tuple[Any, Any]:
@@ -78,7 +79,13 @@ class Traced:
         programs that are to be differentiated.
     """
 
-    def __init__(self, function: Callable, *inputs: Any, rules: bool = False):
+    def __init__(
+        self,
+        function: Callable,
+        *inputs: Any,
+        rules: bool = False,
+        settings: RecordingSettings = RecordingSettings(),
+    ):
         closed, shape = record(function, *inputs)
         if _has_inner_constants(closed.jaxpr):
             flat = jax.tree.leaves(inputs)
@@ -92,12 +99,12 @@ class Traced:
         self.consts = list(map(_owned, self.consts))
         self.shape = shape
         self.tree = jax.tree.structure(shape)
-        self.rules = rules
+        self.rule_orders = settings.rule_orders if rules else 0
 
     @cached_property
     def key(self) -> Any:
         """What two recordings share that one compiled program serves."""
-        return len(self.consts), key_of(self.jaxpr, _RULES if self.rules else 0)
+        return len(self.consts), key_of(self.jaxpr, self.rule_orders)
 
     @cached_property
     def digest(self) -> str:

@@ -22,7 +22,9 @@ from math import prod
 from typing import NamedTuple
 
 from asvi.density.block_structure import LARGEST_DENSE, find_blocks, has_long_chain
-from asvi.program.program import Program, Site
+from asvi.program.addresses import BodyPath
+from asvi.program.program import Program
+from asvi.program.site import Site
 
 __all__ = ["CouplingSettings", "Inputs", "ResidualSpec", "choose_inputs", "moral_edges"]
 
@@ -160,7 +162,7 @@ class _Chooser:
     def _gated(self, context: Inputs, i: int, site: Site) -> Inputs:
         left, gates = self.limits.max_gates, []
         earlier = self._speaking(self.sites[:i])
-        candidates = [s for s in earlier if not s.plates and not s.block]
+        candidates = [s for s in earlier if not s.plates and not s.bodies]
         candidates.sort(key=lambda s: frozenset((s.name, site.name)) not in self.near)
         for other in candidates:
             size = prod(self.shapes[other.address])
@@ -190,12 +192,12 @@ class _Chooser:
         return replace(context, dropped=(site.address,)) if numbers > 1 else context
 
     def _windowed(self, context: Inputs, site: Site, runs: int, numbers: int) -> Inputs:
-        if not site.steps or _subsampled(site) or not site.block[-1].startswith("scan"):
+        if not site.steps or _subsampled(site) or site.bodies[-1].kind != "scan":
             return context
         length = site.steps[-1]
         asked = self.limits.window
         longest = length - 1 if asked is None else min(asked, length - 1)
-        within = [s for s in self.sites if s.block == site.block and not _subsampled(s)]
+        within = [s for s in self.sites if s.bodies == site.bodies and not _subsampled(s)]
         sources = [s.address for s in self._speaking(within)]
         step = sum(prod(self.shapes[a]) for a in sources)
         share = 0.5 * self.least / max(1, len(sources))
@@ -230,14 +232,14 @@ def _subsampled(site: Site) -> bool:
     return any(plate.size != plate.subsample_size for plate in site.plates)
 
 
-def _beyond(other: Site, site: Site) -> tuple[str, ...]:
-    """The blocks around ``other`` that are not around ``site``."""
+def _beyond(other: Site, site: Site) -> BodyPath:
+    """The bodies around ``other`` that are not around ``site``."""
     common = 0
-    for mine, its in zip(site.block, other.block, strict=False):
+    for mine, its in zip(site.bodies, other.bodies, strict=False):
         if mine != its:
             break
         common += 1
-    return other.block[common:]
+    return other.bodies[common:]
 
 
 def _reaches(other: Site, site: Site) -> bool:
@@ -245,12 +247,12 @@ def _reaches(other: Site, site: Site) -> bool:
 
     Branches keep their noise to themselves; a scan that has ended does not.
     """
-    return all(part.startswith("scan") for part in _beyond(other, site))
+    return all(part.kind == "scan" for part in _beyond(other, site))
 
 
 def _aligned_size(site: Site, other: Site, shape: Shape) -> int | None:
     """Numbers that ``other`` gives to each cell of ``site``'s plates, if they share all of them."""
-    if not other.plates or other.plates != site.plates or other.block != site.block:
+    if not other.plates or other.plates != site.plates or other.bodies != site.bodies:
         return None
     if other.full_batch_shape != site.full_batch_shape:
         return None

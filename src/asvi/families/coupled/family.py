@@ -70,7 +70,8 @@ from asvi.families.coupled.features import (
 from asvi.families.gaussian_share import GaussianShare, Held
 from asvi.families.parameter import Parameter, Role
 from asvi.program.control_flow.lookback import look_back
-from asvi.program.program import Program, Site
+from asvi.program.program import Program
+from asvi.program.site import Site
 
 __all__ = ["Coupled"]
 
@@ -240,7 +241,7 @@ class Coupled(ConvexUpdate):
             if f"coupling/{kind}" in parameters:
                 said = said + hear(parameters[f"coupling/{kind}"], heard[kind].drawn)
             if f"frame/{kind}" in frame:
-                more = hear(frame[f"frame/{kind}"], heard[kind].moved)
+                more = hear(frame[f"frame/{kind}"], heard[kind].warped)
                 shift = more if shift is None else shift + more
         input_gain, output_gain = (
             jnp.exp(steered[f"coupling/{n}"]) if f"coupling/{n}" in steered else None

@@ -35,7 +35,7 @@ def gain_features(heard: Residual) -> jax.Array:
     Moved noise is where a number lies, whatever moved it there: a width that follows the *value* of
     an observation scale must know that, where the scale itself is wider or narrower as others say.
     """
-    return jnp.concatenate([marginal_features(heard.drawn), marginal_features(heard.moved)], -1)
+    return jnp.concatenate([marginal_features(heard.drawn), marginal_features(heard.warped)], -1)
 
 
 def marginal_features(noise: jax.Array) -> jax.Array:
@@ -58,7 +58,11 @@ def tail_features(noise: jax.Array) -> jax.Array:
 def shift_features(heard: Residual) -> jax.Array:
     """What a few numbers bend others by: products and tails of their noise; curves of it, moved."""
     return jnp.concatenate(
-        [product_features(heard.drawn), tail_features(heard.drawn), marginal_features(heard.moved)],
+        [
+            product_features(heard.drawn),
+            tail_features(heard.drawn),
+            marginal_features(heard.warped),
+        ],
         -1,
     )
 
