@@ -178,7 +178,7 @@ def test_the_density_is_that_of_the_noise_over_the_jacobian(gated, float64):
     def value(z):
         w = spline_forward(z, spline)[0] if gated else z
         v = w + moved.skew * (jnp.sqrt(1 + w**2) - 1)
-        epsilon = jnp.exp(moved.stretch) * (v + inner @ v) + moved.offset
+        epsilon = jnp.exp(moved.log_scale) * (v + inner @ v) + moved.offset
         framed = epsilon + outer @ epsilon + moved.shift
         return found.transform(found.loc + found.scale * framed)
 

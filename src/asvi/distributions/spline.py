@@ -45,7 +45,7 @@ def weights_through(values: np.ndarray, slopes: np.ndarray) -> np.ndarray:
 
     >>> import jax.numpy as jnp, numpy as np
     >>> weights = jnp.asarray(weights_through(0.9 * KNOTS[1:-1], np.full(len(KNOTS) - 2, 0.9)))
-    >>> [round(float(x), 3) for x in spline_forward(jnp.array(1.5), weights)]      # log 0.9 is -0.105
+    >>> [round(float(x), 3) for x in spline_forward(jnp.array(1.5), weights)]  # log 0.9
     [1.35, -0.105]
     """
     heights = np.diff(np.concatenate([[-SPLINE_BOUND], values, [SPLINE_BOUND]]))

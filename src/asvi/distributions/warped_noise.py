@@ -25,7 +25,7 @@ __all__ = ["Residual", "WarpedNoise", "residual"]
 
 
 class Residual(NamedTuple):
-    """What a site gives to others: its noise as drawn, and as warped by what it was given itself."""
+    """What a site gives to others: its noise as drawn, and as warped by that of others."""
 
     drawn: jax.Array
     warped: jax.Array
