@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-from asvi.program.traced import CALLS, equation_alone, rule_of
+from asvi.program.program_key import equation_alone, rule_of
+from asvi.program.traced import CALLS
 
 __all__ = ["in_double", "wide_type"]
 

@@ -20,7 +20,7 @@ RIGHT = (0.75, 1.5, 2.0, 2.5, 3.0, SPLINE_BOUND)
 KNOTS = np.array([*(-x for x in reversed(RIGHT)), 0.0, *RIGHT])
 WIDTHS = np.diff(KNOTS)
 BINS = len(WIDTHS)
-#: Logarithms of the bins' heights over their widths, and of the slopes at inner knots.
+#: constant of the formula: logarithms of the bins' heights over their widths, of inner slopes
 N_SPLINE_WEIGHTS = 2 * BINS - 1
 #: constant of the formula: the least slope, so that there is an inverse
 MIN_SLOPE = 1e-3

@@ -3,7 +3,7 @@
 Every continuous distribution here is read as *core noise* in an unconstrained space and a map to
 the support, :math:`x = T(u)`, :math:`u = m + s z`: for a normal T is the identity, m and s its
 location and scale; for a log-normal T is the exponential; for a Gamma m and s come from its mean
-and variance by the delta method. :math:`z`, the *residual*, is what one site can tell another
+and variance by the delta method. :math:`z`, the *residual*, is what one site can give another
 about where in its distribution the draw lies.
 """
 
@@ -183,12 +183,12 @@ def is_direct(site: Site) -> bool:
     """Whether the leaves ``loc`` and ``scale`` of a site are those of its noise."""
     found = []
 
-    def look(prior: Distribution) -> jax.Array:
+    def probe(prior: Distribution) -> jax.Array:
         seen = standardize(rebuilt_prior(prior))
         found.append(seen.direct)
         return seen.loc
 
-    jax.eval_shape(look, site.distribution)
+    jax.eval_shape(probe, site.distribution)
     return found[0]
 
 

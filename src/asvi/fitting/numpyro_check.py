@@ -26,7 +26,8 @@ from asvi.fitting.problem import Problem
 from asvi.program.compiling import Compiled, Store
 from asvi.program.control_flow.handlers import without_handlers
 from asvi.program.control_flow.interpretation import Interpretation
-from asvi.program.traced import Traced, evaluate, key_of
+from asvi.program.program_key import key_of
+from asvi.program.traced import Traced, evaluate
 
 __all__ = ["Recheck", "check_elbo"]
 

@@ -1,7 +1,7 @@
 """Takes a model's arguments; raises where their numbers are wrong; gives the priors at the start.
 
 The model is run at its prior's centre and at a draw from the prior, as one compiled program: later
-data of the same shapes are checked without compiling. The check can be begun, and looked at later:
+data of the same shapes are checked without compiling. The check can be begun, and asked for later:
 the compiler works beside what else goes on.
 """
 

@@ -60,7 +60,7 @@ class Program:
 
     @classmethod
     def of(cls, model: Callable, *args: Any, **kwargs: Any) -> Program:
-        """Look at ``model(*args, **kwargs)`` without running it on numbers."""
+        """Survey ``model(*args, **kwargs)`` without running it on numbers."""
         return cls._of(model, args, kwargs, check_distribution)
 
     @classmethod
@@ -142,7 +142,7 @@ class Program:
         raise KeyError(f"no site {name!r}; the sites are {known}")
 
     def with_parents(self, site: Site) -> Site:
-        """``site`` with its parents filled in (finding them takes a second look at the model)."""
+        """``site`` with its parents filled in (finding them takes a second survey of the model)."""
         return replace(site, parents=self.parents[site.address])
 
     def site_at(self, address: str) -> Site:

@@ -1,7 +1,7 @@
 """Takes a model and its arguments; gives runs of it in which every site is noted as it is met.
 
 Both branches of each ``cond`` are taken, and observed data and parameters may be checked on the
-way. A run can be traced, compiled, or only looked at by its shapes.
+way. A run can be traced, compiled, or run on shapes alone.
 """
 
 from __future__ import annotations
