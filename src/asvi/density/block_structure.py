@@ -16,7 +16,8 @@ from math import prod
 import numpy as np
 
 from asvi.density.settings import BlockSettings
-from asvi.program.program import Site
+from asvi.program.addresses import BodyPath
+from asvi.program.site import Site
 
 __all__ = ["BlockStructure", "find_blocks", "find_small_blocks", "has_long_chain"]
 
@@ -104,7 +105,7 @@ def _groups(
     sites: Sequence[Site], numbers: dict[str, np.ndarray], size: int, settings: BlockSettings
 ) -> list[np.ndarray] | None:
     """Indices of each group of blocks, but for small groups; None where they are no blocks."""
-    apart = [site for site in sites if not site.block and numbers[site.address].ndim]
+    apart = [site for site in sites if not site.bodies and numbers[site.address].ndim]
     apart.sort(key=lambda site: numbers[site.address].size)
     in_core = size - sum(numbers[site.address].size for site in apart)
     small = settings.small_shared_numbers
@@ -144,10 +145,10 @@ def has_long_chain(
     settings: BlockSettings = BlockSettings(),
 ) -> bool:
     """Whether a scan has more numbers than a Gaussian over its noise may have."""
-    numbers: dict[tuple[str, ...], int] = {}
+    numbers: dict[BodyPath, int] = {}
     for site in sites:
         if site.steps:
-            numbers[site.block] = numbers.get(site.block, 0) + prod(shapes[site.address])
+            numbers[site.bodies] = numbers.get(site.bodies, 0) + prod(shapes[site.address])
     return any(count > settings.max_chain_numbers for count in numbers.values())
 
 

@@ -17,7 +17,8 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from asvi.density.known_derivatives import NoDerivative, known_derivatives
 from asvi.density.refusal import Refusal
-from asvi.program.traced import CALLS, equation_alone, rule_of
+from asvi.program.program_key import equation_alone, rule_of
+from asvi.program.traced import CALLS
 
 __all__ = ["in_double", "wide_type"]
 

@@ -23,8 +23,8 @@ from asvi.density.bound_model import BoundModel
 from asvi.density.enumeration import Enumerated
 from asvi.density.noncentering import BLANK, RunFromNoise, join_numbers, split_numbers
 from asvi.distributions.standardize import noise_shape
-from asvi.program.program import Site
 from asvi.program.run_trace import log_density
+from asvi.program.site import Site
 
 __all__ = ["NoiseSpace"]
 
@@ -102,7 +102,7 @@ class NoiseSpace:
         else:
             values = {site.name: trace[site.name]["value"] for site in self.sites.values()}
             density = summing.summed(self.bound.model, values, params, args, kwargs)[0]
-        extras = reading.frame.extras
+        extras = reading.body.outputs
         slope = sum(jnp.sum(extras["slope", address]) for address in self.sites)
         if not self.sites:
             return self._blank(vector, density, trace)

@@ -26,7 +26,8 @@ from asvi.density.settings import EvaluatorSettings
 from asvi.errors import SiteError
 from asvi.program.compiling import Compiled, Store
 from asvi.program.input_check import raise_if_invalid
-from asvi.program.traced import Traced, key_of, remake
+from asvi.program.program_key import key_of
+from asvi.program.traced import Traced, remake
 
 __all__ = ["PRIOR_MOMENTS", "VOLUME", "TracedDensity"]
 

@@ -23,7 +23,7 @@ from asvi.families.gaussian_share import GaussianShare, Held
 from asvi.families.parameter import PRIOR_SCALE, Parameter, Role
 from asvi.families.protocol import Family
 from asvi.families.settings import ParameterSettings
-from asvi.program.program import Site
+from asvi.program.site import Site
 
 __all__ = ["ConvexUpdate", "check_choice", "data_terms", "free_leaves"]
 

@@ -37,7 +37,8 @@ from numpyro.infer.autoguide import AutoGuide
 
 from asvi.families.gaussian_share import GaussianShare, Held
 from asvi.families.parameter import Parameter
-from asvi.program.program import Program, Site
+from asvi.program.program import Program
+from asvi.program.site import Site
 
 __all__ = [
     "AnyFamily",

@@ -28,7 +28,8 @@ from asvi.fitting.problem import Problem
 from asvi.program.compiling import Compiled, Store
 from asvi.program.control_flow.handlers import without_handlers
 from asvi.program.control_flow.interpretation import Interpretation
-from asvi.program.traced import Traced, evaluate, key_of
+from asvi.program.program_key import key_of
+from asvi.program.traced import Traced, evaluate
 
 __all__ = ["Recheck", "check_elbo"]
 
@@ -118,7 +119,7 @@ def _reaches(problem: Problem, density: Any, values: dict[str, Any]) -> bool:
     """
     if any(len(site.steps) > 1 for site in problem.program.sites):
         return False
-    inside = {site.name: values[site.name] for site in problem.program.latent if site.block}
+    inside = {site.name: values[site.name] for site in problem.program.latent if site.bodies}
     if not inside:
         return True
     # JAX's own arrays: a program may ask for entries that only a run knows.

@@ -47,10 +47,12 @@ from asvi.program.dependence.terms import Dependence
 from asvi.program.improper import Improper, find_improper
 from asvi.program.input_check import InputCheck
 from asvi.program.model_warnings import check_reversed_scans, discontinuous_sites, warn_long_loops
-from asvi.program.program import Program, Site, survey
+from asvi.program.program import Program
 from asvi.program.run_trace import joint_log_density, trace_of
+from asvi.program.site import Site
 from asvi.program.statements.ordinary import Ordinary
 from asvi.program.statements.stacked import over_steps
+from asvi.program.survey import survey
 
 __all__ = ["AutoASVI", "autoguide"]
 
@@ -252,7 +254,7 @@ class AutoASVI(Guide, SamplingGuide, AutoGuide):
 
     def parameter_name(self, site: Site, name: str) -> str:
         """The NumPyro name of a site's parameter, e.g. ``auto/theta/loc/prior_weight``."""
-        branches = [label for label in site.block if label in ("true", "false")]
+        branches = [key.branch for key in site.bodies if key.branch]
         label = f"{site.name}[{','.join(branches)}]" if branches else site.name
         return f"{self.prefix}/{label}/{name}"
 

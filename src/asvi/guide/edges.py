@@ -15,7 +15,7 @@ from asvi.density.noise_space import NoiseSpace
 from asvi.distributions.warped_noise import Residual
 from asvi.guide.residuals import collect_inputs
 from asvi.guide.surrogate_run import SurrogateRun
-from asvi.program.addresses import address_of
+from asvi.program.addresses import BodyPath, address_of
 
 __all__ = ["Edges", "build_edge_mask", "trace_edges"]
 
@@ -42,25 +42,25 @@ class _EdgeTracing(SurrogateRun):
         super().__init__(guide, args, kwargs)
         self.index = {a: jnp.asarray(i, float) + 1.0 for a, i in numbers.items()}  # 0 is nobody
 
-    def thread(self, path: tuple[str, ...], length: int, reverse: bool) -> dict[Any, Any]:
+    def thread(self, path: BodyPath, length: int, reverse: bool) -> dict[Any, Any]:
         threaded = super().thread(path, length, reverse)
         for site in self.program.in_block(path):
             threaded["index", site.address] = self._index(site.address)
         return threaded
 
     def _index(self, address: str) -> jax.Array:
-        return self.index[address] if self.frame.is_root else self.frame.threaded["index", address]
+        return self.index[address] if self.body.is_root else self.body.scanned["index", address]
 
     def visit(self, msg: dict[str, Any]) -> None:
         super().visit(msg)
-        address = address_of(self.frame.path, msg["name"])
+        address = address_of(self.body.path, msg["name"])
         inputs = self.inputs.get(address)
         if address not in self.sites or inputs is None:
             return
         index = self._index(address)
         if not inputs.fixed_coupling:
             return  # no weights to write a curvature into
-        for kind, residual in collect_inputs(self.frame, inputs, self.sites).items():
+        for kind, residual in collect_inputs(self.body, inputs, self.sites).items():
             if kind in ("globals", "member"):
                 continue
             sources = residual.drawn
@@ -68,7 +68,7 @@ class _EdgeTracing(SurrogateRun):
                 sources = jnp.ravel(sources[: inputs.lookback])
             between = index.ndim + 1 - sources.ndim
             wide = sources.reshape(sources.shape[:-1] + (1,) * between + sources.shape[-1:])
-            self.frame.extras["edges", address, kind] = jnp.broadcast_to(
+            self.body.outputs["edges", address, kind] = jnp.broadcast_to(
                 wide, index.shape + sources.shape[-1:]
             )
         if inputs.within:
@@ -76,7 +76,7 @@ class _EdgeTracing(SurrogateRun):
             rows = jnp.where(
                 jnp.tril(jnp.ones((inputs.within,) * 2), -1) > 0, blocks[:, None, :], 0.0
             )
-            self.frame.extras["edges", address, "within"] = rows.reshape((*index.shape, -1))
+            self.body.outputs["edges", address, "within"] = rows.reshape((*index.shape, -1))
 
     def _residual(self, address: str, msg: dict[str, Any]) -> Residual:
         return Residual(self._index(address), self._index(address))
@@ -90,7 +90,7 @@ def trace_edges(guide: Any, bound: BoundModel, space: NoiseSpace) -> Edges:
         tracing = _EdgeTracing(guide, args, kwargs, space.numbers())
         with handlers.trace(), handlers.seed(rng_seed=jax.random.key(0)), tracing:
             bound.model(*args, **kwargs)
-        extras = tracing.frame.extras.items()
+        extras = tracing.body.outputs.items()
         return {k[1:]: v for k, v in extras if k[0] == "edges"}
 
     # Compiled, all but the moving of indices falls away.

@@ -14,7 +14,7 @@ from asvi.distributions.standardize import is_direct
 from asvi.families.gaussian_share import GaussianShare
 from asvi.guide.edges import Edges, build_edge_mask
 from asvi.guide.settings import GaussianToParamsSettings
-from asvi.program.program import Site
+from asvi.program.site import Site
 
 __all__ = ["params_from_gaussian"]
 

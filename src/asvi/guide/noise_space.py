@@ -61,7 +61,7 @@ class GuideSpace:
         ):
             model(*args, **kwargs)
         values = {n: m["value"] for n, m in drawn.items() if m["type"] == "sample"}
-        extras = run.frame.extras
+        extras = run.body.outputs
         volume = sum(jnp.sum(extras["volume", address]) for address in self.shapes)
         met = trace_of(model, jax.random.key(0), params, values, args, kwargs)
         density = sum(log_density(s) for s in met.values() if s["type"] == "sample")

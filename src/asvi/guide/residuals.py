@@ -10,8 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from asvi.distributions.warped_noise import Residual
-from asvi.program.control_flow.interpretation import Body
-from asvi.program.program import Program, Site
+from asvi.program.addresses import BodyPath
+from asvi.program.control_flow.body import Body
+from asvi.program.program import Program
+from asvi.program.site import Site
 
 __all__ = [
     "Lookback",
@@ -41,19 +43,19 @@ def published_addresses(inputs: Mapping[str, Any]) -> set[str]:
 def publish_residual(body: Body, address: str, residual: Residual) -> None:
     """Let later sites have a site's residual."""
     # Bodies of scans hand what they met to the body outside, stacked; branches do not.
-    if not any(part in ("true", "false") for part in body.path):
-        body.extras["residual", address] = residual
-    body.noise[address] = residual
+    if not any(key.branch for key in body.path):
+        body.outputs["residual", address] = residual
+    body.residuals[address] = residual
 
 
 def find_residual(body: Body, address: str) -> Residual:
     """What a site published, here or further out."""
     here: Body | None = body
     while here is not None:
-        if address in here.noise:
-            return here.noise[address]
-        if ("residual", address) in here.extras:  # a scan that has ended, all its steps
-            return here.extras["residual", address]
+        if address in here.residuals:
+            return here.residuals[address]
+        if ("residual", address) in here.outputs:  # a scan that has ended, all its steps
+            return here.outputs["residual", address]
         here = here.outside
     raise KeyError(address)
 
@@ -77,7 +79,7 @@ def collect_inputs(body: Body, inputs: Any, sites: Mapping[str, Site]) -> dict[s
     if inputs.aligned:
         found["aligned"] = join(inputs.aligned, by_member=True)
     if inputs.lookback:
-        found["lookback"] = body.memory  # the whole register: see `lookback.py`
+        found["lookback"] = body.lookback  # the whole register: see `lookback.py`
     return found
 
 
@@ -92,9 +94,9 @@ def join_residuals(residuals: list[Residual], plates: list[int] | None = None) -
     )
 
 
-def find_lookback(program: Program, inputs: Mapping[str, Any], path: tuple[str, ...]) -> Lookback:
+def find_lookback(program: Program, inputs: Mapping[str, Any], path: BodyPath) -> Lookback:
     """What the sites of the scan at ``path`` look back on."""
-    sites = [site for site in program.in_block(path) if site.block == path]
+    sites = [site for site in program.in_block(path) if site.bodies == path]
     found = [inputs[site.address] for site in sites if site.address in inputs]
     found = [own for own in found if own.lookback]
     if not found:

@@ -15,8 +15,9 @@ from asvi.errors import FamilyError
 from asvi.families.convex import ConvexUpdate
 from asvi.families.parameter import Parameter
 from asvi.families.protocol import Family, JointFamily
-from asvi.program.dependence.terms import Dependence, meetings
-from asvi.program.program import Program, Site
+from asvi.program.dependence.terms import Dependence, find_plate_crossings
+from asvi.program.program import Program
+from asvi.program.site import Site
 
 __all__ = ["SurrogateSites", "as_patterns", "find_dependence", "set_up_sites"]
 
@@ -99,7 +100,9 @@ def find_dependence(
     sources = frozenset(hard | score_sites)
     if not sources:
         return None
-    return Dependence(program, sources, meetings(program, model, run, args, kwargs, sources))
+    return Dependence(
+        program, sources, find_plate_crossings(program, model, run, args, kwargs, sources)
+    )
 
 
 def _choose_family(families: Mapping[str, Family], site: Site) -> Family:

@@ -21,10 +21,11 @@ from asvi.guide.residuals import (
     publish_residual,
     published_addresses,
 )
-from asvi.program.addresses import address_of
+from asvi.program.addresses import BodyPath, address_of
+from asvi.program.control_flow.body import Body
 from asvi.program.control_flow.handlers import handler_stack, handlers_outside
-from asvi.program.control_flow.interpretation import Body, Interpretation
-from asvi.program.program import Site
+from asvi.program.control_flow.interpretation import Interpretation
+from asvi.program.site import Site
 from asvi.program.statements.masks import unmasked
 
 __all__ = ["SurrogateRun"]
@@ -91,7 +92,7 @@ class SurrogateRun(Interpretation):
         if msg["is_observed"] or msg["name"] in self.observed:
             self._hide(msg)
             return
-        site = self.sites.get(address_of(self.frame.path, msg["name"]))
+        site = self.sites.get(address_of(self.body.path, msg["name"]))
         if site is None:
             raise ModelError(
                 f"site {msg['name']!r} was not in the model when the guide was set up (its latent "
@@ -105,7 +106,7 @@ class SurrogateRun(Interpretation):
             for name, parameter in self.guide.declared(site).items()
         }
         parameters |= self._encoded.get(site.address, {})
-        residuals = collect_inputs(self.frame, self.inputs.get(site.address), self.sites)
+        residuals = collect_inputs(self.body, self.inputs.get(site.address), self.sites)
         msg["fn"] = self.guide.family_of(site).update_with(prior, parameters, site, residuals)
         msg["_drawn_from"] = msg["fn"]  # handlers outside may wrap it: `Predictive` masks guides
         # What the model says of its site is no property of the guide's.
@@ -124,21 +125,23 @@ class SurrogateRun(Interpretation):
         super().postprocess_message(msg)
         if msg["type"] != "sample" or msg.get("_control_flow_done"):
             return
-        address = address_of(self.frame.path, msg["name"])
+        address = address_of(self.body.path, msg["name"])
         if address in self._published and address in self.sites:
-            publish_residual(self.frame, address, self._residual(address, msg))
+            publish_residual(self.body, address, self._residual(address, msg))
 
     def _residual(self, address: str, msg: dict[str, Any]) -> Residual:
         """The noise of a site, standardised; shape batch + unconstrained event."""
         del address
         return residual(msg["_drawn_from"], msg["value"], msg["intermediates"])
 
-    def first_memory(self, path: tuple[str, ...]) -> Any:
+    def first_lookback(self, path: BodyPath) -> Any:
         return empty_register(find_lookback(self.program, self.inputs, path))
 
-    def to_remember(self, frame: Body) -> Any:
-        lookback = find_lookback(self.program, self.inputs, frame.path)
-        return join_residuals([frame.noise[a] for a in lookback.sources]) if lookback.steps else ()
+    def next_lookback(self, body: Body) -> Any:
+        lookback = find_lookback(self.program, self.inputs, body.path)
+        if not lookback.steps:
+            return ()
+        return join_residuals([body.residuals[a] for a in lookback.sources])
 
     # ------------------------------------------------------------------ what is no latent site
 
@@ -150,7 +153,7 @@ class SurrogateRun(Interpretation):
                 msg["value"] = known.rows  # those that the encoders have read
         elif msg["type"] in ("param", "mutable"):
             self._borrow(msg)
-        elif msg["type"] == "deterministic" and self.frame.is_root:
+        elif msg["type"] == "deterministic" and self.body.is_root:
             self.deterministic[msg["name"]] = msg["value"]
             msg["stop"] = True
 
@@ -170,13 +173,13 @@ class SurrogateRun(Interpretation):
         return msg["type"] != "sample" or msg["name"] not in self.observed
 
     def _report(self, site: dict[str, Any]) -> None:
-        if site["type"] == "deterministic" and self.frame.is_root:
+        if site["type"] == "deterministic" and self.body.is_root:
             self.deterministic[site["name"]] = site["value"]
         else:
             super()._report(site)
 
     def _hide(self, msg: dict[str, Any]) -> None:
-        if not self.frame.is_root:
+        if not self.body.is_root:
             return  # bodies report only what `reports` lets through
         if msg["value"] is None:
             with handlers_outside(self):
@@ -211,9 +214,9 @@ class SurrogateRun(Interpretation):
 
     def _parameter(self, site: Site, name: str) -> jax.Array:
         """This run's value of a parameter, plates at full size."""
-        if self.frame.is_root:
+        if self.body.is_root:
             return self._declare(site, name)
-        return self.frame.threaded["parameter", site.address, name]
+        return self.body.scanned["parameter", site.address, name]
 
     def _declare(self, site: Site, name: str) -> jax.Array:
         parameter = self.guide.declared(site)[name]
@@ -235,8 +238,8 @@ class SurrogateRun(Interpretation):
         event_dim = len(parameter.shape) - len(site.full_batch_shape)
         return numpyro.subsample(value, event_dim=event_dim)
 
-    def thread(self, path: tuple[str, ...], length: int, reverse: bool) -> dict[Any, Any]:
-        depth = sum(part.startswith("scan") for part in path) - 1
+    def thread(self, path: BodyPath, length: int, reverse: bool) -> dict[Any, Any]:
+        depth = sum(part.kind == "scan" for part in path) - 1
         for site in self.program.in_block(path):
             if site.steps[depth] != length:
                 raise SiteError(
@@ -247,10 +250,10 @@ class SurrogateRun(Interpretation):
                 )
         return self._within(path)
 
-    def thread_branch(self, path: tuple[str, ...]) -> dict[Any, Any]:
+    def thread_branch(self, path: BodyPath) -> dict[Any, Any]:
         return self._within(path)
 
-    def _within(self, path: tuple[str, ...]) -> dict[Any, jax.Array]:
+    def _within(self, path: BodyPath) -> dict[Any, jax.Array]:
         """The parameters of all latent sites in a block, declared out here or passed on inwards."""
         return {
             ("parameter", site.address, name): self._parameter(site, name)

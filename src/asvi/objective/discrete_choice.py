@@ -26,7 +26,7 @@ from asvi.density.enumeration.supports import support_of
 from asvi.errors import AsviError, SiteError
 from asvi.objective.settings import EstimatorSettings
 from asvi.program.dependence.terms import Dependence
-from asvi.program.program import Site
+from asvi.program.site import Site
 from asvi.program.statements.stacked import Evaluated
 
 __all__ = ["EstimatorChoice", "EstimatorRequest", "choose_estimators"]
@@ -154,7 +154,7 @@ def _where_members_meet(dependence: Dependence, name: str) -> str | None:
     mine = {plate.name for plate in dependence.program[name].plates}
     for address, local in dependence.reached(name).items():
         if mine - local:
-            return dependence.by_address[address].name
+            return dependence.program.site_at(address).name
     return None
 
 
@@ -173,7 +173,7 @@ def _choose_parallel(
     groups: dict[frozenset[Any], list[str]] = {}
     for name in names:
         site = dependence.program[name]
-        if values[name] is None or site.block or site.event_shape or not site.plates:
+        if values[name] is None or site.bodies or site.event_shape or not site.plates:
             continue
         if len(site.plates) != sum(n > 1 for n in site.batch_shape):
             continue  # batch axes without a plate: nothing says that they are independent
@@ -198,7 +198,7 @@ def _is_local(dependence: Dependence, site: Site) -> bool:
     mine = frozenset(p.name for p in site.plates)
     dims = {(p.name, p.dim) for p in site.plates}
     for address, local in dependence.reached(site.name).items():
-        other = dependence.by_address[address]
-        if other.block or local != mine or not dims <= {(p.name, p.dim) for p in other.plates}:
+        other = dependence.program.site_at(address)
+        if other.bodies or local != mine or not dims <= {(p.name, p.dim) for p in other.plates}:
             return False
     return True

@@ -15,7 +15,7 @@ import numpy as np
 
 from asvi.errors import warn_user
 from asvi.program.dependence.terms import Dependence
-from asvi.program.program import Site
+from asvi.program.site import Site
 from asvi.program.statements.stacked import log_prob_at
 
 __all__ = ["cost_of", "score_of", "score_part"]
@@ -107,10 +107,10 @@ def _sum_to_axes(
 
 def _count_shared_scans(a: Site, b: Site) -> int:
     count = 0
-    for x, y in zip(a.block, b.block, strict=False):
+    for x, y in zip(a.bodies, b.bodies, strict=False):
         if x != y:
             break
-        count += x.startswith("scan")
+        count += x.kind == "scan"
     return count
 
 

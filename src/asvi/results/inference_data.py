@@ -11,8 +11,8 @@ import numpy as np
 from rich.table import Table
 
 from asvi.density.split_keys import split
-from asvi.program.program import Site
 from asvi.program.run_trace import trace_of
+from asvi.program.site import Site
 from asvi.program.statements.flat_prior import is_flat
 from asvi.program.statements.unsampled import is_unsampled
 from asvi.results.posterior import Posterior
@@ -31,7 +31,7 @@ def dimensions(site: Site) -> list[str]:
     >>> dimensions(Program.of(model)["theta"])
     ['school', 'theta_dim_0']
     """
-    scans = [part for part in site.block if part.startswith("scan")]
+    scans = [part for part in site.bodies if part.kind == "scan"]
     names = [f"{scan}_step" for scan in scans]
     batch: list[str | None] = [None] * len(site.batch_shape)
     for plate in site.plates:

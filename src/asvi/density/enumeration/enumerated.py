@@ -29,8 +29,9 @@ from asvi.density.enumeration.supports import support_of_site
 from asvi.density.settings import DensitySettings
 from asvi.errors import AsviError
 from asvi.program.control_flow.handlers import without_handlers
-from asvi.program.program import Program, Site
+from asvi.program.program import Program
 from asvi.program.run_trace import Trace, log_densities, trace_of
+from asvi.program.site import Site
 from asvi.program.traced import Traced
 
 __all__ = ["Enumerated", "NotEnumerable", "enumerate_sites"]

@@ -11,7 +11,8 @@ from numpyro.distributions import Distribution
 
 from asvi.density.constant_folding import fold_constants
 from asvi.density.settings import EvaluatorSettings
-from asvi.program.program import Program, Site
+from asvi.program.program import Program
+from asvi.program.site import Site
 from asvi.program.statements.stacked import Stacked
 
 __all__ = ["support_of", "support_of_site"]

@@ -84,7 +84,7 @@ class _DataCollection(Interpretation):
         name, fn = msg["name"], msg["fn"]
         if is_fixed(msg):
             pass
-        elif msg["is_observed"] and not isinstance(fn, Unit) and self.frame.is_root:
+        elif msg["is_observed"] and not isinstance(fn, Unit) and self.body.is_root:
             value = jnp.asarray(msg["value"])
             shape = jnp.broadcast_shapes(value.shape, fn.shape())
             plates = {frame.name: frame.dim for frame in msg["cond_indep_stack"]}
@@ -107,7 +107,7 @@ class _DataCollection(Interpretation):
 
     def postprocess_message(self, msg: dict[str, Any]) -> None:
         super().postprocess_message(msg)
-        if msg["type"] == "plate" and self.frame.is_root:
+        if msg["type"] == "plate" and self.body.is_root:
             size, part = msg["args"]
             rows = msg["value"] if part is not None and part != size else None
             self.found.plates[msg["name"]] = PlateSubsample(size, rows)

@@ -23,7 +23,8 @@ from asvi.families.amortized.plate_encoder import (
 )
 from asvi.families.convex import data_terms
 from asvi.program.control_flow.handlers import without_handlers
-from asvi.program.program import Plate, Program, Site
+from asvi.program.program import Program
+from asvi.program.site import Plate, Site
 
 __all__ = ["plate_encoder"]
 
@@ -158,10 +159,10 @@ def _points(program: Program, name: str) -> int:
 
 
 def _check_site(site: Site, plate: str) -> None:
-    if site.block:
+    if site.bodies:
         raise SiteError(
             site.name,
-            f"it stands in plate {plate!r} inside a `{site.block[-1].rstrip('0123456789')}`, where "
+            f"it stands in plate {plate!r} inside a `{site.bodies[-1].kind}`, where "
             "an encoder does not reach it",
             f'family={{"{site.name}": asvi.families.ConvexUpdate(), ...}}',
             advice="Write a short series per point as a Python loop, or give the site a family "

@@ -44,7 +44,8 @@ from asvi.families.convex import ConvexUpdate, check_choice
 from asvi.families.mean_field import MeanField
 from asvi.families.parameter import Parameter
 from asvi.families.protocol import Family, OwnObject
-from asvi.program.program import Program, Site
+from asvi.program.program import Program
+from asvi.program.site import Site
 
 __all__ = ["Amortized"]
 

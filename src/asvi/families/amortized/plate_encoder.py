@@ -18,7 +18,7 @@ from asvi.families.amortized.encoder_input import encoder_input
 from asvi.families.amortized.networks import Network
 from asvi.families.convex import data_terms
 from asvi.families.parameter import Parameter, Role, layer_step
-from asvi.program.program import Site
+from asvi.program.site import Site
 
 __all__ = ["Head", "PlateEncoder", "followed_leaves", "is_weight", "named_outputs"]
 

@@ -25,7 +25,9 @@ from typing import NamedTuple
 from asvi.density.block_structure import find_blocks, has_long_chain
 from asvi.density.settings import BlockSettings
 from asvi.families.coupled.settings import CouplingSettings
-from asvi.program.program import Program, Site
+from asvi.program.addresses import BodyPath
+from asvi.program.program import Program
+from asvi.program.site import Site
 
 __all__ = ["Inputs", "ResidualSpec", "choose_inputs", "moral_edges"]
 
@@ -176,7 +178,7 @@ class _Chooser:
     def _add_globals(self, inputs: Inputs, i: int, site: Site) -> Inputs:
         left, found = self.settings.max_globals, []
         earlier = self._published(self.sites[:i])
-        candidates = [s for s in earlier if not s.plates and not s.block]
+        candidates = [s for s in earlier if not s.plates and not s.bodies]
         candidates.sort(key=lambda s: frozenset((s.name, site.name)) not in self.near)
         for other in candidates:
             size = prod(self.shapes[other.address])
@@ -206,12 +208,12 @@ class _Chooser:
         return replace(inputs, dropped=(site.address,)) if numbers > 1 else inputs
 
     def _add_lookback(self, inputs: Inputs, site: Site, runs: int, numbers: int) -> Inputs:
-        if not site.steps or _is_subsampled(site) or not site.block[-1].startswith("scan"):
+        if not site.steps or _is_subsampled(site) or site.bodies[-1].kind != "scan":
             return inputs
         length = site.steps[-1]
         asked = self.settings.window
         longest = length - 1 if asked is None else min(asked, length - 1)
-        within = [s for s in self.sites if s.block == site.block and not _is_subsampled(s)]
+        within = [s for s in self.sites if s.bodies == site.bodies and not _is_subsampled(s)]
         sources = [s.address for s in self._published(within)]
         step = sum(prod(self.shapes[a]) for a in sources)
         share = self.settings.max_own_share * self.least / max(1, len(sources))
@@ -224,7 +226,7 @@ class _Chooser:
 
     def _add_source(self, inputs: Inputs, site: Site, other: Site, numbers: int) -> Inputs:
         # A scan that has ended gives the noise of all its steps.
-        ended = len(_blocks_left(other, site))
+        ended = len(_bodies_left(other, site))
         over = other.steps[len(other.steps) - ended :]
         size = prod(over) * prod(self.shapes[other.address])
         if not _is_subsampled(other) and self.take(numbers * size):
@@ -241,14 +243,14 @@ def _is_subsampled(site: Site) -> bool:
     return any(plate.size != plate.subsample_size for plate in site.plates)
 
 
-def _blocks_left(other: Site, site: Site) -> tuple[str, ...]:
-    """The blocks around ``other`` that are not around ``site``."""
+def _bodies_left(other: Site, site: Site) -> BodyPath:
+    """The bodies around ``other`` that are not around ``site``."""
     common = 0
-    for mine, its in zip(site.block, other.block, strict=False):
+    for mine, its in zip(site.bodies, other.bodies, strict=False):
         if mine != its:
             break
         common += 1
-    return other.block[common:]
+    return other.bodies[common:]
 
 
 def _is_in_reach(other: Site, site: Site) -> bool:
@@ -256,12 +258,12 @@ def _is_in_reach(other: Site, site: Site) -> bool:
 
     Branches keep their noise to themselves; a scan that has ended does not.
     """
-    return all(part.startswith("scan") for part in _blocks_left(other, site))
+    return all(part.kind == "scan" for part in _bodies_left(other, site))
 
 
 def _aligned_size(site: Site, other: Site, shape: Shape) -> int | None:
     """Numbers that ``other`` gives to each member of the plates, where ``site`` has the same."""
-    if not other.plates or other.plates != site.plates or other.block != site.block:
+    if not other.plates or other.plates != site.plates or other.bodies != site.bodies:
         return None
     if other.full_batch_shape != site.full_batch_shape:
         return None

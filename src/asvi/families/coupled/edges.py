@@ -65,6 +65,6 @@ def sum_edges(
         if weight_name(kind) in parameters:
             trained = trained + product(parameters[weight_name(kind)], residuals[kind].drawn)
         if kind in fixed:
-            more = product(fixed[kind], residuals[kind].moved)
+            more = product(fixed[kind], residuals[kind].warped)
             held = more if held is None else held + more
     return trained, held

@@ -66,7 +66,8 @@ from asvi.families.coupled.settings import CouplingSettings
 from asvi.families.coupled.steering import member_terms, steer, steering_sizes
 from asvi.families.gaussian_share import GaussianShare, Held
 from asvi.families.parameter import Parameter, Role
-from asvi.program.program import Program, Site
+from asvi.program.program import Program
+from asvi.program.site import Site
 
 __all__ = ["Coupled"]
 

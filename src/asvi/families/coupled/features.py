@@ -35,7 +35,7 @@ def gain_features(given: Residual) -> jax.Array:
     Moved noise is where a number lies, whatever moved it there: a width that follows the *value* of
     an observation scale must know that, where the scale itself is wider or narrower as others say.
     """
-    return jnp.concatenate([marginal_features(given.drawn), marginal_features(given.moved)], -1)
+    return jnp.concatenate([marginal_features(given.drawn), marginal_features(given.warped)], -1)
 
 
 def marginal_features(noise: jax.Array) -> jax.Array:
@@ -61,7 +61,7 @@ def shift_features(given: Residual, settings: CouplingSettings = CouplingSetting
         [
             product_features(given.drawn, settings),
             tail_features(given.drawn),
-            marginal_features(given.moved),
+            marginal_features(given.warped),
         ],
         -1,
     )

@@ -40,8 +40,9 @@ from asvi.families.sampling import SamplingGuide
 from asvi.families.structured_normal.factor import diagonal_of, noise_of, spread
 from asvi.program.control_flow.handlers import without_handlers
 from asvi.program.input_check import InputCheck
-from asvi.program.program import Program, Site
+from asvi.program.program import Program
 from asvi.program.run_trace import trace_of
+from asvi.program.site import Site
 
 __all__ = ["AutoStructuredNormal"]
 
@@ -86,7 +87,7 @@ class AutoStructuredNormal(Guide, SamplingGuide, AutoGuide):
         densities = split_numbers(density, shapes)
         found, log_q = {}, {}
         for site in self.numbered:
-            slope = jnp.sum(reading.frame.extras["slope", site.address])
+            slope = jnp.sum(reading.body.outputs["slope", site.address])
             found[site.name] = trace[site.name]["value"]
             log_q[site.name] = jnp.sum(densities[site.address]) - slope
         summing = self.enumerated(args, kwargs)
@@ -167,7 +168,7 @@ class AutoStructuredNormal(Guide, SamplingGuide, AutoGuide):
         reading = RunFromNoise({}, *centring, values=given, fixed=self.fixed(args, kwargs))
         with handlers.substitute(data=params):
             self._model_run(reading, args, kwargs)
-        extras, found = reading.frame.extras, jnp.zeros(())
+        extras, found = reading.body.outputs, jnp.zeros(())
         if self.numbered:
             noise = noise_of(
                 self.structure, own, join_numbers(extras, "number", shapes) - own["loc"]

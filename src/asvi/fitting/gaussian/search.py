@@ -45,7 +45,7 @@ from asvi.fitting.gaussian.other_modes import Peak, other_modes
 from asvi.fitting.particles.base import unit_density
 from asvi.fitting.problem import Problem
 from asvi.program.improper import no_posterior
-from asvi.program.program import Site
+from asvi.program.site import Site
 from asvi.program.statements.flat_prior import is_flat
 
 __all__ = ["GaussianFit", "find_nearest_gaussian"]

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from asvi.families.parameter import Role
 from asvi.fitting.problem import Problem
 from asvi.fitting.training.state import Start
-from asvi.program.program import Site
+from asvi.program.site import Site
 
 __all__ = ["far_starts", "kinds_of_far_starts", "start_half_mean_field"]
 

@@ -23,6 +23,7 @@ from asvi.fitting.correction.result import Correction
 from asvi.fitting.details import details_from
 from asvi.fitting.outcome import Outcome
 from asvi.fitting.problem import Problem
+from asvi.program.addresses import body_address
 from asvi.results.posterior import Posterior
 from asvi.results.storage.arguments import (
     arguments_from_json,
@@ -168,7 +169,7 @@ def model_path_of(path: str | Path) -> str | None:
 
 def _fingerprint(problem: Problem) -> list[str]:
     return [
-        f"{'/'.join((*s.block, s.name))} {type(s.distribution).__name__} {tuple(s.shape)}"
+        f"{body_address(s.bodies)}{s.name} {type(s.distribution).__name__} {tuple(s.shape)}"
         for s in problem.program.sites
     ]
 
