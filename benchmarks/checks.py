@@ -16,10 +16,9 @@ from collections.abc import Iterator
 
 import asvi
 from benchmarks.harness import fingerprint, release
-from benchmarks.stored import MARKED, ROOT, shown, source_of
+from benchmarks.stored import MARKED, ROOT, shown, source_of, without_code
 
 MARKER = re.compile(r"<!-- (begin: [^>]+?|end) -->")
-FENCED = re.compile(r"^(```|~~~).*?^\1[^\n]*$", re.DOTALL | re.MULTILINE)
 TABLE = re.compile(r"^\|[^\n]*\n\|[ :|-]+\|\n(?:\|[^\n]*(?:\n|\Z))*", re.MULTILINE)
 NUMERIC = re.compile(r"[-+−]?[\d.,]+(e[-+]?\d+)?%?( ?±.*)?")
 MANY = 0.5  # share of numbers, first column apart, from which on a table is one of measurements
@@ -27,18 +26,18 @@ MANY = 0.5  # share of numbers, first column apart, from which on a table is one
 
 def faults(text: str) -> list[str]:
     """What is wrong with the tables of a page, as ``line: what``."""
-    found = [*_uneven(text), *_markers(text), *_outdated(text), *_unmarked(text)]
+    bare = without_code(text)
+    found = [*_uneven(bare), *_markers(bare), *_outdated(bare), *_unmarked(bare)]
     return [f"{line}: {what}" for line, what in sorted(found)]
 
 
 def _uneven(text: str) -> Iterator[tuple[int, str]]:
-    bare = _without_code(text)
-    for match in TABLE.finditer(bare):
+    for match in TABLE.finditer(text):
         rows = match[0].splitlines()
         head = len(_cells(rows[0]))
         for k, row in enumerate(rows):
             if len(_cells(row)) != head:
-                line = _line(bare, match.start()) + k
+                line = _line(text, match.start()) + k
                 yield line, f"a row has {len(_cells(row))} cells, its head {head}: {row[:60]}"
 
 
@@ -84,7 +83,7 @@ def _changed_since(name: str) -> str:
 
 
 def _unmarked(text: str) -> Iterator[tuple[int, str]]:
-    bare = _without_code(MARKED.sub(lambda m: _blank(m[0]), text))
+    bare = MARKED.sub(lambda m: _blank(m[0]), text)
     for match in TABLE.finditer(bare):
         rows = [_cells(row)[1:] for row in match[0].splitlines()[2:]]
         cells = [cell.strip(" *`") for row in rows for cell in row]
@@ -96,10 +95,6 @@ def _unmarked(text: str) -> Iterator[tuple[int, str]]:
 
 def _cells(row: str) -> list[str]:
     return re.split(r"(?<!\\)\|", row.strip().strip("|"))
-
-
-def _without_code(text: str) -> str:
-    return FENCED.sub(lambda m: _blank(m[0]), text)
 
 
 def _blank(text: str) -> str:

@@ -13,6 +13,9 @@ ROOT = Path(__file__).parent.parent
 MARKED = re.compile(r"(<!-- begin: (?P<name>[^>]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
+FENCED = re.compile(r"^ *(```|~~~).*?^ *\1[^\n]*$", re.DOTALL | re.MULTILINE)
+
+
 def source_of(name: str) -> tuple[Path, str]:
     """The stored file that a marker's name means, and the title of a table in it.
 
@@ -41,5 +44,14 @@ def shown(name: str) -> str:
 
 
 def filled(text: str) -> str:
-    """A page with every marked table made anew."""
-    return MARKED.sub(lambda m: m[1] + shown(m["name"]) + m[4], text)
+    """A page with every marked table made anew; markers in blocks of code are examples."""
+    made, at = [], 0
+    for match in MARKED.finditer(without_code(text)):
+        made += [text[at : match.start(3)], shown(match["name"])]
+        at = match.end(3)
+    return "".join([*made, text[at:]])
+
+
+def without_code(text: str) -> str:
+    """A page with its blocks of code blanked out, place by place."""
+    return FENCED.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)

@@ -25,6 +25,7 @@ PAGES = {
     for page in FOUND
     if GALLERY not in page.parents and any(blocks(page.read_text()))
 }
+MADE = {"race.png": ("benchmarks/results/race/race.png",)}  # by docs/hooks.py
 SLOW = {  # their subjects have tests of their own
     "docs/guides/amortised.md",
     "docs/guides/discrete.md",
@@ -49,6 +50,14 @@ def test_blocks_run_and_print_what_the_page_shows(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     matplotlib.use("Agg")
     run_page(PAGES[name])
+
+
+@pytest.mark.parametrize("page", FOUND, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files_that_there_are(page):
+    text = re.sub(r"^ *```.*?^ *```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    for link in re.findall(r"\]\((?!https?:|mailto:|#)([^)#\s]+)", text):
+        places = (page.parent / link, *(ROOT / name for name in MADE.get(link, ())))
+        assert any(place.exists() for place in places), link
 
 
 @pytest.mark.parametrize(

@@ -90,5 +90,5 @@ def test_the_races_tables_are_those_of_its_fits(tmp_path):
     folder = report.RESULTS / "race"
     rows = json.loads((folder / "table.json").read_text())["fits"]
     summary.write(rows, tmp_path)
-    for name in ("headline.md", "table.md", "problems.md"):
+    for name in ("headline.md", "verdicts.md", "table.md", "problems.md"):
         assert (tmp_path / name).read_text() == (folder / name).read_text(), name
