@@ -14,17 +14,16 @@ from asvi.density.settings import EvaluatorSettings
 from asvi.program.program import Program
 from asvi.program.site import Site
 from asvi.program.statements.stacked import Stacked
+from asvi.program.unwrapping import bare_distribution
 
 __all__ = ["support_of", "support_of_site"]
-
-_WRAPPERS = ("Independent", "ExpandedDistribution", "MaskedDistribution")
 
 
 def support_of(fn: Distribution) -> np.ndarray | None:
     """All values of one element, (K,); None where they are infinitely many or not known."""
-    step: Any = fn
-    while isinstance(step, Stacked) or type(step).__name__ in _WRAPPERS:
-        step = step.step_dist if isinstance(step, Stacked) else step.base_dist
+    step: Any = bare_distribution(fn)
+    while isinstance(step, Stacked):
+        step = bare_distribution(step.step_dist)
     if not step.has_enumerate_support:
         return None
     try:
