@@ -248,12 +248,12 @@ class SurrogateRun(Interpretation):
                     "was set up",
                     advice=_OTHER_SIZE,
                 )
-        return self._within(path)
+        return self._parameters_within(path)
 
     def thread_branch(self, path: BodyPath) -> dict[Any, Any]:
-        return self._within(path)
+        return self._parameters_within(path)
 
-    def _within(self, path: BodyPath) -> dict[Any, jax.Array]:
+    def _parameters_within(self, path: BodyPath) -> dict[Any, jax.Array]:
         """The parameters of all latent sites in a block, declared out here or passed on inwards."""
         return {
             ("parameter", site.address, name): self._parameter(site, name)
