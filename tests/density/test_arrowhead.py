@@ -24,6 +24,7 @@ from asvi.fitting.rungs import trained
 from asvi.fitting.training.settings import TrainingSettings
 from asvi.program import Program
 from benchmarks import large, long_chains
+from tests.support.marks import all_but
 
 CELLS = BlockStructure(
     np.array([0, 5, 6]), (np.array([[1, 3], [2, 4], [9, 8]]), np.array([[7], [10]]))
@@ -221,7 +222,7 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", all_but(["slopes"], MODELS))
 def test_cells_find_the_gaussian_of_the_full_matrix(name):
     full = gaussian_of(*MODELS[name])
     found = gaussian_of(*MODELS[name], in_blocks=True)
@@ -267,6 +268,7 @@ def raw_counts(x, group, y):
         numpyro.sample("y", dist.Poisson(jnp.exp(x @ w + effect[group])), obs=y)
 
 
+@pytest.mark.slow
 def test_raw_predictors_of_many_groups_are_fitted():
     rng = np.random.default_rng(0)
     group = rng.integers(0, 300, 1500)

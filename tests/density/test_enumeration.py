@@ -19,6 +19,7 @@ import asvi
 from asvi.density.enumeration import Enumerated, NotEnumerable
 from asvi.families import StructuredNormal
 from asvi.program import Program
+from tests.support.marks import all_but
 
 Y = jnp.array([-1.7, -2.2, 2.9, 2.1, 0.4])
 
@@ -127,6 +128,7 @@ MODELS = [
     *(mixture, chain, second_order, loop, layers, change, partners, crossed, spike, masked),
     nothing_else,
 ]
+DEAR = ("chain", "second_order", "layers", "crossed", "partners")
 RUNS = {"mixture": 2, "chain": 9, "second_order": 8, "loop": 4, "layers": 6, "change": 5}
 
 
@@ -141,7 +143,7 @@ def _numpyros(model, values):
     return log_density(handlers.seed(model, 0), (Y,), {}, values)[0]
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda m: m.__name__)
+@pytest.mark.parametrize("model", all_but(DEAR, MODELS), ids=lambda m: m.__name__)
 def test_the_sum_is_numpyros_over_all_configurations(model):
     summing, values = _made(model)
     every = [summing._made(np.array(k)) for k in itertools.product(*map(range, summing.counts))]
@@ -153,7 +155,7 @@ def test_the_sum_is_numpyros_over_all_configurations(model):
     np.testing.assert_allclose(np.exp(shares), np.exp(each - logsumexp(each)), atol=2e-4)
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda m: m.__name__)
+@pytest.mark.parametrize("model", all_but(DEAR, MODELS), ids=lambda m: m.__name__)
 def test_draws_have_the_probability_that_is_said(model):
     summing, values = _made(model)
     _, kept = summing.summed(model, values, {}, (Y,), {})
@@ -193,7 +195,7 @@ def test_a_long_chain_is_the_forward_algorithms():
     assert all(np.isfinite(x).all() for x in slope.values())
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda m: m.__name__)
+@pytest.mark.parametrize("model", all_but(DEAR, MODELS), ids=lambda m: m.__name__)
 def test_the_default_call_fits_them(model):
     result = asvi.fit(model, Y, progress=False)
     assert result.correction is not None

@@ -170,13 +170,23 @@ def _same(found: Any, wanted: Any) -> None:
             assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("name", CASES)
+def _together(names: Any, keep: int) -> list[Any]:
+    """Names, those of one program on one worker; beyond so many programs they are slow."""
+    batches = [(k // TOGETHER, name) for k, name in enumerate(names)]
+    marks = [pytest.mark.xdist_group(f"programs {batch}") for batch, _ in batches]
+    return [
+        pytest.param(name, marks=[mark] if batch < keep else [mark, pytest.mark.slow])
+        for mark, (batch, name) in zip(marks, batches, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("name", _together(CASES, keep=len(CASES)))
 @pytest.mark.parametrize("dtype", EXACT)
 def test_each_operation_has_the_numbers_of_jax(name, dtype):
     _check(name, dtype, list(CASES))
 
 
-@pytest.mark.parametrize("seed", RANDOM)
+@pytest.mark.parametrize("seed", _together(RANDOM, keep=1))
 def test_random_programs_have_the_numbers_of_jax(seed):
     _check(seed, "float64", RANDOM)
 

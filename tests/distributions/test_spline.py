@@ -43,6 +43,7 @@ def test_its_slope_is_its_derivative(weights):
     )
 
 
+@pytest.mark.slow
 def test_gradients_are_finite_on_the_knots_and_beyond(weights):
     for z in (-50.0, -4.0, 0.0, 1.0, 4.0, 50.0):
         for function in (lambda z, w: sum(spline_forward(z, w)), spline_inverse):
@@ -76,6 +77,7 @@ def shelf(sharpness):
     numpyro.factor("cut", jax.nn.log_sigmoid(sharpness * (0.5 - x)))
 
 
+@pytest.mark.slow
 def test_a_fit_has_the_shape_of_a_cut_normal():
     result = asvi.fit(shelf, 12.0, progress=False, effort="thorough")
     x = np.linspace(-9, 9, 20_001)

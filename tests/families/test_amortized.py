@@ -23,6 +23,7 @@ import asvi
 from asvi.families import Amortized, ConvexUpdate, Coupled, MeanField, SetEncoder
 from asvi.program.run_trace import trace_of
 from tests.support.helpers import params_of
+from tests.support.marks import all_but
 
 Y = jnp.array([0.5, 1.5, 2.5, -1.0, 0.0, 4.0])
 SMALL = SetEncoder(width=4, depth=1)
@@ -227,7 +228,7 @@ def test_neither_flax_nor_equinox_is_imported():
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-@pytest.mark.parametrize("kind", ["flax", "nnx"])
+@pytest.mark.parametrize("kind", all_but(["flax"], ["flax", "nnx"]))
 def test_networks_of_the_model_are_learned_beside_the_encoder(kind):
     made = nnx.Linear(1, 2, rngs=nnx.Rngs(0))
 

@@ -41,6 +41,7 @@ from asvi.fitting.training.settings import TrainingSettings
 from asvi.fitting.training.step_sizes import named_step_sizes, upper_limits
 from asvi.program import Program
 from asvi.program.run_trace import log_density, trace_of
+from tests.support.marks import all_but
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*:UserWarning")  # which loss is in use
 
@@ -127,7 +128,7 @@ def initial(guide, args):
 # ----------------------------------------------------------------------------------- densities
 
 
-@pytest.mark.parametrize("name", sorted(MODELS))
+@pytest.mark.parametrize("name", all_but(["kinds"], sorted(MODELS)))
 def test_the_density_of_a_draw_is_found_again_from_its_values(name, float64):
     model, args = MODELS[name]
     guide, params = guide_with_random_weights(model, args, Coupled())

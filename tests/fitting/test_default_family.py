@@ -16,6 +16,7 @@ from asvi.fitting import default_family as choice
 from asvi.fitting.request import Request
 from asvi.fitting.training import race, run
 from asvi.fitting.training.settings import TrainingSettings
+from tests.support.marks import all_but
 
 Y = jnp.array([1.0, -0.5, 2.0, 0.3])
 PLAN = {"progress": False, "steps": 1500, "restarts": 2}
@@ -33,6 +34,7 @@ def no_gaussian(monkeypatch, no_first_look):
     monkeypatch.setattr(race, "gaussian_start", lambda *_: None)
 
 
+@pytest.mark.slow
 def test_a_large_model_near_its_posterior_needs_no_short_runs(monkeypatch, no_first_look):
     small = asvi.fit(groups, Y, **PLAN)
     monkeypatch.setattr(choice, "SMALL", 10)
@@ -42,7 +44,13 @@ def test_a_large_model_near_its_posterior_needs_no_short_runs(monkeypatch, no_fi
     assert large.elbo == small.elbo
 
 
-@pytest.mark.parametrize(("name", "ahead"), [("Coupled", 10.0), ("ConvexUpdate", -10.0)])
+@pytest.mark.parametrize(
+    ("name", "ahead"),
+    [
+        ("Coupled", 10.0),
+        pytest.param("ConvexUpdate", -10.0, marks=pytest.mark.slow),
+    ],
+)
 def test_a_large_model_is_fitted_by_what_is_ahead(name, ahead, no_gaussian, monkeypatch):
     family = getattr(asvi.families, name)()
     asked = asvi.fit(groups, Y, family=family, **PLAN)
@@ -83,7 +91,7 @@ def test_ctrl_c_in_a_short_run_gives_what_it_has(no_gaussian, monkeypatch):
     assert np.isfinite(found.posterior.mean()["mu"])
 
 
-@pytest.mark.parametrize("gain", [np.nan, -1.9, 0.0])
+@pytest.mark.parametrize("gain", all_but([-1.9, 0.0], [np.nan, -1.9, 0.0]))
 def test_what_is_not_told_apart_stays_with_the_default(gain, no_gaussian, monkeypatch):
     conclude, elbos = choice.conclude, iter([gain, 0.0])
     monkeypatch.setattr(choice, "SMALL", 0)

@@ -42,6 +42,7 @@ def test_a_linear_system():
     assert result.diagnose().verdict == "good"
 
 
+@pytest.mark.slow
 def test_a_differential_equation():
     """Its derivative has none itself: the search by curvature says so, and others fit it."""
     y = np.array([1.2, 0.7, 0.3])

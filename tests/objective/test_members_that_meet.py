@@ -24,6 +24,7 @@ from asvi.objective.enumeration import enumerate_draw
 from asvi.objective.settings import EstimatorSettings
 from asvi.program.run_trace import trace_of
 from tests.support.discrete_models import APART, IN_THE_PLATE, Case, model_of
+from tests.support.marks import every
 
 # Which loss is in use.
 pytestmark = pytest.mark.filterwarnings("ignore:.*:UserWarning")
@@ -159,7 +160,7 @@ SOME = [
 ]
 
 
-@pytest.mark.parametrize("case", SOME, ids=str)
+@pytest.mark.parametrize("case", every(2, SOME), ids=str)
 def test_every_way_gives_what_all_configurations_give(case):
     choices = check(case, SOME.index(case))
     in_one = case.besides not in ("no plate", "rows", "rows added")

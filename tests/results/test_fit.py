@@ -25,6 +25,7 @@ from asvi.fitting.archive import read_file, write_file
 from asvi.fitting.diagnostics.of_guide import _verdict
 from asvi.fitting.training import checkpoint, schedule
 from asvi.program.compiling import forget_programs
+from tests.support.marks import every
 
 # One worker, so that the fits that these tests share are made once.
 pytestmark = pytest.mark.xdist_group("test_fit")
@@ -236,7 +237,9 @@ def test_parameters_of_the_model_are_learned():
     assert abs(float(result.params["scale"]) - y.std()) < 0.05
 
 
-@pytest.mark.parametrize("family", [asvi.families.MeanField(), asvi.families.MultivariateNormal()])
+@pytest.mark.parametrize(
+    "family", every(2, [asvi.families.MeanField(), asvi.families.MultivariateNormal()])
+)
 def test_other_families_through_the_same_call(family):
     result = asvi.fit(groups_model, X, y=Y, family=family, progress=False, steps=2000, restarts=2)
     draws = result.posterior.sample(jax.random.key(0), (7, 3))
@@ -299,6 +302,7 @@ def supports(y):
     numpyro.sample("y", dist.Normal(mean, 0.5).to_event(1), obs=y)
 
 
+@pytest.mark.slow
 def test_nuts_starts_from_a_fit_of_bounded_sites():
     y = jnp.array([2.0, 3.0, 2.5])
     posterior = asvi.fit(supports, y, progress=False).posterior

@@ -12,6 +12,7 @@ from numpyro.infer.util import log_density, unconstrain_fn
 from benchmarks.everyday import bridge, truth
 from benchmarks.everyday.entry import Space, latent_sites
 from benchmarks.everyday.suite import ENTRIES, SUITE, TRUTH, stored_truth
+from tests.support.marks import every
 
 STORED = sorted(path.stem for path in TRUTH.glob("*.json"))
 TWINS = [name for name, entry in SUITE.items() if entry.truth_model is not None]
@@ -31,7 +32,7 @@ def test_names_are_unique_and_say_what_they_stand_for():
         assert set(entry.heavy_tailed) <= set(latent_shapes(entry.name))
 
 
-@pytest.mark.parametrize("name", SUITE)
+@pytest.mark.parametrize("name", every(6, SUITE))
 def test_log_density_is_finite_at_a_prior_draw(name, key, float64):
     entry = SUITE[name]
 
@@ -44,7 +45,7 @@ def test_log_density_is_finite_at_a_prior_draw(name, key, float64):
     assert sum(np.prod(shape) for shape in latent_shapes(name).values()) <= 100
 
 
-@pytest.mark.parametrize("name", TWINS)
+@pytest.mark.parametrize("name", every(3, TWINS))
 def test_a_twin_has_the_same_law(name, key, float64):
     """Densities differ by the Jacobian of the map between the two spaces, and by nothing else."""
     entry = SUITE[name]

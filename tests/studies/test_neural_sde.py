@@ -28,6 +28,7 @@ def generator():
     return generators.random_generator(jax.random.key(0), latent=4, width=1, channels=1)
 
 
+@pytest.mark.slow
 def test_layers_are_those_of_flax():
     """The same transposed convolutions and normalisation as flax's, given the same weights."""
     from flax import linen
@@ -54,6 +55,7 @@ def test_layers_are_those_of_flax():
     np.testing.assert_allclose(generators.in_training(params, z)[0], jnp.tanh(x), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_folding_keeps_what_training_showed():
     params = generators.start(jax.random.key(1), latent=3, width=1, channels=3)
     z = jax.random.normal(jax.random.key(2), (16, 3))
@@ -105,6 +107,7 @@ def test_unknown_problems_are_named():
     assert int(observed_frames("filtering").sum()) == 10
 
 
+@pytest.mark.slow
 def test_coupled_listens_within_a_step_and_to_the_last(generator):
     guide = asvi.autoguide(neural_sde, family=families(4, 10)["coupled"])
     episode = simulate(jax.random.key(3), generator, "filtering")

@@ -16,9 +16,10 @@ from benchmarks.numpyro_examples import (
 )
 from benchmarks.numpyro_examples.entry import traced
 from benchmarks.numpyro_examples.suite import SUITE
+from tests.support.marks import every
 
 
-@pytest.mark.parametrize("name", SUITE)
+@pytest.mark.parametrize("name", every(6, SUITE))
 def test_model_traces_and_has_what_is_compared(name):
     entry = SUITE[name]
     latent = entry.latent()

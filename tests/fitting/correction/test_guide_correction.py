@@ -19,6 +19,7 @@ from asvi.density.noncentering import split_numbers
 from asvi.fitting.correction.of_guide import correct_guide
 from asvi.fitting.particles.target import GuideTarget
 from asvi.guide.run_from_noise import SurrogateFromNoise
+from tests.support.marks import all_but
 
 ROWS = jnp.array([1.0, 2.5, 0.3, 4.0])
 
@@ -63,7 +64,7 @@ def trained(model, steps, family=None):
     return asvi.fit(model, ROWS, family=family, steps=steps, restarts=2, progress=False)
 
 
-@pytest.mark.parametrize("model", [hierarchy, walk])
+@pytest.mark.parametrize("model", all_but(["hierarchy"], [hierarchy, walk]))
 def test_density_over_noise_is_numpyros_at_the_guides_values(model):
     fit = trained(model, 40)
     space = fit.problem.guide.guide_space(fit.problem.bound)

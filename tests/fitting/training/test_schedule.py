@@ -96,6 +96,7 @@ def test_large_models_near_the_posterior_compile_one_program(monkeypatch):
     assert np.isfinite(state.noise)
 
 
+@pytest.mark.slow
 def test_far_from_the_posterior_large_models_race_as_others_do():
     short = {"chunk": 10, "explore_chunks": 1, "duel_chunks": 1, "max_steps": 40}
     plan = TrainingSettings(restarts=4, min_params_one_program=0, near_nat=-1.0, **short)
@@ -141,6 +142,7 @@ def test_a_race_without_a_gaussian_knows_plain_gradients_only():
     assert state.score_shares == [1.0 if better == "plain" else 0.0]
 
 
+@pytest.mark.slow
 def test_where_many_steps_are_lost_draws_are_shared_among_lanes(monkeypatch):
     """One draw in twenty is not finite: of steps of sixteen draws more than half would be lost."""
 
