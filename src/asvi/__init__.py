@@ -26,7 +26,8 @@ from asvi.guide.auto_asvi import AutoASVI, autoguide
 from asvi.objective.elbo import ELBO
 from asvi.program.compiling import keep_programs
 from asvi.program.control_flow.interpretation import Interpretation
-from asvi.program.program import Program, Site
+from asvi.program.program import Program
+from asvi.program.site import Site
 from asvi.results import old_names
 from asvi.results.fit import Fit, fit, load, resume
 from asvi.results.posterior import Posterior

@@ -11,14 +11,17 @@ import pytest
 from numpyro.contrib.control_flow import scan
 
 import asvi
-from asvi.density import block_structure as cells
 from asvi.density.arrowhead import Arrowhead
-from asvi.density.block_structure import BlockStructure
+from asvi.density.block_structure import BlockStructure, has_long_chain
 from asvi.density.edge_factor import factor_on_edges
+from asvi.density.settings import BlockSettings, DensitySettings
 from asvi.families import Coupled
 from asvi.fitting.gaussian.for_training import find_gaussian
 from asvi.fitting.gaussian.natural_step import around, cholesky, natural_step, within
 from asvi.fitting.problem import Problem
+from asvi.fitting.request import Request
+from asvi.fitting.rungs import trained
+from asvi.fitting.training.settings import TrainingSettings
 from asvi.program import Program
 from benchmarks import large, long_chains
 from tests.support.marks import all_but
@@ -36,27 +39,29 @@ def matrix(seed: int, positive: bool = True, of: BlockStructure = CELLS) -> Arro
     found = Arrowhead.of_entries(of, lambda i, j: full[i, j])
     if not positive:
         return found
-    more = 1.0 - min(0.0, np.linalg.eigvalsh(found.dense()).min())
+    more = 1.0 - min(0.0, np.linalg.eigvalsh(found.to_dense()).min())
     return found + more * Arrowhead.identity(of)
 
 
 def pattern() -> np.ndarray:
-    return Arrowhead.of_entries(CELLS, lambda i, j: np.ones(np.broadcast(i, j).shape)).dense() > 0
+    return (
+        Arrowhead.of_entries(CELLS, lambda i, j: np.ones(np.broadcast(i, j).shape)).to_dense() > 0
+    )
 
 
 def test_it_does_what_the_full_matrix_does():
     a, b = matrix(0), matrix(1, positive=False)
-    full, other = a.dense(), b.dense()
+    full, other = a.to_dense(), b.to_dense()
     x = np.random.default_rng(2).normal(size=(CELLS.size, 4))
     np.testing.assert_allclose(full, full.T)
     np.testing.assert_allclose(a.diagonal(), np.diag(full))
-    np.testing.assert_allclose((a - b).dense(), full - other)
-    np.testing.assert_allclose((2.0 * a + -b).dense(), 2 * full - other)
+    np.testing.assert_allclose((a - b).to_dense(), full - other)
+    np.testing.assert_allclose((2.0 * a + -b).to_dense(), 2 * full - other)
     np.testing.assert_allclose(a @ x, full @ x)
     np.testing.assert_allclose(a.solve(x[:, 0]), np.linalg.solve(full, x[:, 0]))
     np.testing.assert_allclose(a.log_det(), np.linalg.slogdet(full)[1])
     np.testing.assert_allclose(b.log_det(), np.linalg.slogdet(other)[1])
-    scaled = a.scaled(x[:, 0], x[:, 1]).dense()
+    scaled = a.scaled(x[:, 0], x[:, 1]).to_dense()
     np.testing.assert_allclose(scaled, full * x[:, :1] * x[:, 1])
     assert a.is_positive()
     assert not b.is_positive()
@@ -67,17 +72,17 @@ def test_it_solves_among_some_numbers():
     among = np.array([1, 1, 0, 1, 0, 0, 1, 1, 0, 1, 1], bool)
     found = a.solve(x, among)
     some = np.ix_(among, among)
-    np.testing.assert_allclose(found[among], np.linalg.solve(a.dense()[some], x[among]))
+    np.testing.assert_allclose(found[among], np.linalg.solve(a.to_dense()[some], x[among]))
     assert not found[~among].any()
 
 
 def test_a_triangle_with_cells_first_keeps_the_pattern():
     a, b = matrix(0), matrix(1, positive=False)
     root = cholesky(a)
-    full = root.dense()
-    np.testing.assert_allclose(full @ full.T, a.dense(), atol=1e-12)
-    np.testing.assert_allclose(around(root, b).dense(), full @ b.dense() @ full.T, atol=1e-9)
-    np.testing.assert_allclose(within(root, around(root, b)).dense(), b.dense(), atol=1e-9)
+    full = root.to_dense()
+    np.testing.assert_allclose(full @ full.T, a.to_dense(), atol=1e-12)
+    np.testing.assert_allclose(around(root, b).to_dense(), full @ b.to_dense() @ full.T, atol=1e-9)
+    np.testing.assert_allclose(within(root, around(root, b)).to_dense(), b.to_dense(), atol=1e-9)
 
 
 @pytest.mark.parametrize("of", [CELLS, BlockStructure(np.arange(6))])
@@ -86,14 +91,16 @@ def test_a_natural_step_is_positive_and_reaches_what_is_narrower(of):
     mean, slope = np.zeros(of.size), np.ones(of.size)
     length = 1e-6
     _, near = natural_step(mean, a, slope, b, length)
-    change = (b - a).dense()
-    np.testing.assert_allclose((near.dense() - a.dense()) / length, change, rtol=1e-3, atol=1e-3)
+    change = (b - a).to_dense()
+    np.testing.assert_allclose(
+        (near.to_dense() - a.to_dense()) / length, change, rtol=1e-3, atol=1e-3
+    )
     for longer in (0.1, 1.0):
         _, new = natural_step(mean, a, slope, b, longer)
         assert new.is_positive()
     narrow = a + 10.0 * a
     found, new = natural_step(mean, a, slope, narrow, 1.0)
-    np.testing.assert_allclose(new.dense(), narrow.dense(), atol=1e-9)
+    np.testing.assert_allclose(new.to_dense(), narrow.to_dense(), atol=1e-9)
     np.testing.assert_allclose(found, narrow.solve(slope))
 
 
@@ -102,14 +109,14 @@ def test_eigenvalues_by_their_size(damping):
     good, bad = matrix(0), matrix(1, positive=False)
     x = np.arange(11.0)
     if not damping:  # of a positive matrix, itself
-        np.testing.assert_allclose(good.by_size().arrow().dense(), good.dense())
+        np.testing.assert_allclose(good.by_size().to_arrowhead().to_dense(), good.to_dense())
     found = bad.by_size(damping)
-    whole = found.arrow()
+    whole = found.to_arrowhead()
     assert whole.is_positive()
-    np.testing.assert_allclose(found.solve(x), np.linalg.solve(whole.dense(), x))
-    np.testing.assert_allclose(found.log_det(), np.linalg.slogdet(whole.dense())[1])
-    core = Arrowhead(BlockStructure(np.arange(11)), bad.dense())
-    curve, axes = np.linalg.eigh(bad.dense())
+    np.testing.assert_allclose(found.solve(x), np.linalg.solve(whole.to_dense(), x))
+    np.testing.assert_allclose(found.log_det(), np.linalg.slogdet(whole.to_dense())[1])
+    core = Arrowhead(BlockStructure(np.arange(11)), bad.to_dense())
+    curve, axes = np.linalg.eigh(bad.to_dense())
     expected = axes @ ((axes.T @ x) / (np.abs(curve) + damping))
     np.testing.assert_allclose(core.by_size(damping).solve(x), expected)
 
@@ -127,16 +134,16 @@ def test_the_factor_is_that_of_the_full_matrix():
         some,
         Arrowhead.of_pairs(CELLS, np.zeros(0, int), np.zeros(0, int)),
     ):
-        found = factor_on_edges(a, listening).dense()
+        found = factor_on_edges(a, listening).to_dense()
         full = BlockStructure(np.arange(11))
         expected = factor_on_edges(
-            Arrowhead(full, a.dense()), Arrowhead(full, listening.dense() > 0)
-        ).dense()
+            Arrowhead(full, a.to_dense()), Arrowhead(full, listening.to_dense() > 0)
+        ).to_dense()
         np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
 def test_pairs_between_cells_are_lost():
-    found = Arrowhead.of_pairs(CELLS, np.array([0, 1, 1, 7]), np.array([5, 3, 2, 0])).dense()
+    found = Arrowhead.of_pairs(CELLS, np.array([0, 1, 1, 7]), np.array([5, 3, 2, 0])).to_dense()
     expected = np.eye(11, dtype=bool)
     expected[0, 5] = expected[1, 3] = expected[7, 0] = True
     assert (found == expected).all()
@@ -145,15 +152,19 @@ def test_pairs_between_cells_are_lost():
 # ------------------------------------------------------------------------- models of many groups
 
 
-@pytest.fixture
-def in_cells(monkeypatch):
+SMALL = BlockSettings(max_dense_numbers=12, max_shared_numbers=12, small_shared_numbers=6)
+
+
+class InBlocks(Coupled):
     """Small models are taken for large ones."""
-    monkeypatch.setattr(cells, "LARGEST_DENSE", 12)
-    monkeypatch.setattr(cells, "SMALL_CORE", 6)
+
+    block_settings = SMALL
 
 
-def gaussian_of(model, *args):
-    problem = Problem(model, Coupled(), args, {})
+def gaussian_of(model, *args, in_blocks=False):
+    family = InBlocks() if in_blocks else Coupled()
+    density = DensitySettings(blocks=SMALL) if in_blocks else DensitySettings()
+    problem = Problem(model, family, args, {}, density=density)
     start = problem.initial(jax.random.key(0))
     return find_gaussian(problem, problem.params(start))
 
@@ -212,10 +223,9 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", all_but(["slopes"], MODELS))
-def test_cells_find_the_gaussian_of_the_full_matrix(name, request):
+def test_cells_find_the_gaussian_of_the_full_matrix(name):
     full = gaussian_of(*MODELS[name])
-    request.getfixturevalue("in_cells")
-    found = gaussian_of(*MODELS[name])
+    found = gaussian_of(*MODELS[name], in_blocks=True)
     assert full is not None
     assert found is not None
     assert found.precision.structure.groups
@@ -235,13 +245,17 @@ def crossed(y):
     numpyro.sample("y", dist.Normal(row + column, 1.0).to_event(2), obs=y)
 
 
-def test_cells_that_meet_after_all_are_not_taken_for_apart(in_cells):
+def test_cells_that_meet_after_all_are_not_taken_for_apart():
     y = np.random.default_rng(0).normal(size=(8, 9)).astype(np.float32)
-    found = gaussian_of(crossed, y)
+    found = gaussian_of(crossed, y, in_blocks=True)
     assert found is None
-    result = asvi.fit(crossed, y, progress=False, steps=3000)
-    assert result.info["start"] != "gaussian"
-    assert np.isfinite(result.elbo)
+    request = Request(
+        crossed, (y,), {}, None, TrainingSettings(max_steps=3000), 0.0,
+        family=InBlocks(), progress=False, density=DensitySettings(blocks=SMALL),
+    )  # fmt: skip
+    outcome = trained.fit_as_asked(request)
+    assert outcome.details.start != "gaussian"
+    assert np.isfinite(outcome.elbo)
 
 
 def raw_counts(x, group, y):
@@ -286,7 +300,7 @@ def test_long_chains_have_no_gaussian_to_start_at():
     for length, has_one in ((100, True), (200, False)):
         problem = Problem(long_chains.model, Coupled(), (long_chains.data(length),), {})
         assert (problem.noise_space is not None) == has_one
-        assert any("/frame/" in name for name in problem.transforms) == has_one
+        assert any("/frame/" in name for name in problem.vector.transforms) == has_one
 
 
 @pytest.mark.slow
@@ -308,4 +322,4 @@ def test_a_chain_is_as_long_as_all_its_sites():
 
     for length, expected in ((70, False), (80, True)):
         sites = Program.of(model, length).latent
-        assert cells.has_long_chain(sites, {s.address: s.shape for s in sites}) == expected
+        assert has_long_chain(sites, {s.address: s.shape for s in sites}) == expected

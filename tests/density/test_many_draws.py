@@ -15,8 +15,8 @@ from numpyro.infer import Predictive
 from numpyro.infer.util import log_density, log_likelihood
 
 import asvi
-from asvi.density import many_draws as over_draws
 from asvi.density.many_draws import ManyDraws
+from asvi.density.settings import DensitySettings, EvaluatorSettings
 from asvi.density.split_keys import split, split_data
 from asvi.errors import SiteError
 from asvi.families import ConvexUpdate, StructuredNormal
@@ -114,13 +114,13 @@ def test_predictions_are_numpyros_and_nothing_is_compiled(case, nothing_compiled
         assert np.mean(np.isclose(x, theirs[name], rtol=1e-3, atol=1e-4)) > 0.998, name
 
 
-def test_draws_of_guide_and_prior_are_those_of_a_compiled_program(case, monkeypatch):
+def test_draws_of_guide_and_prior_are_those_of_a_compiled_program(case):
     posterior = case[2]
     key = jax.random.key(5)
     found = posterior.draw(key, (2, 70)), prior_draws(posterior, key, 140)
-    monkeypatch.setattr(over_draws, "MOST", 0.0)
     other = copy.copy(posterior)
     other.problem = posterior.problem.at(*posterior.problem.arguments)
+    other.problem.bound.settings = DensitySettings(evaluator=EvaluatorSettings(max_draws_work=0.0))
     compiled = other.draw(key, (2, 70)), prior_draws(other, key, 140)
     assert jax.tree.structure(found) == jax.tree.structure(compiled)
     for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(compiled), strict=True):

@@ -92,7 +92,7 @@ def density_differs(seed: int) -> str:
     }
     posterior = Posterior(problem, start)
     for double in (True, False)[seed % 2 :]:  # the search's precision, and the user's
-        recorded = TracedDensity(space, {}, double)
+        recorded = TracedDensity.build(space, {}, double)
         z, blank = rng.normal(size=(2, space.size)), np.zeros(space.size)
         found = [recorded.run(one, blank, blank, recorded.consts, {}) for one in z]
         draws = {
@@ -148,7 +148,7 @@ LINES = [k for k in range(2000, 2060) if generate(k).made_of["structure"] in ONE
 def test_no_elbo_exceeds_the_evidence(seed, family):
     made = generate(seed)
     problem = Problem(made.model, StructuredNormal(), made.args, made.kwargs)
-    recorded, blank = TracedDensity(problem.noise_space, {}, True), np.zeros(1)
+    recorded, blank = TracedDensity.build(problem.noise_space, {}, True), np.zeros(1)
     line = np.linspace(-12, 12, 601)
     density = [recorded.run(np.array([z]), blank, blank, recorded.consts, {})[0] for z in line]
     evidence = np.logaddexp.reduce(np.array(density)) + np.log(line[1] - line[0])

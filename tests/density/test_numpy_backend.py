@@ -146,7 +146,7 @@ def test_values_are_those_of_jax(name, x, by_jax):
 
 @pytest.mark.parametrize("name", SMOOTH)
 def test_forward_derivatives_are_those_of_jax(name, x, by_jax):
-    found = NumpyFunction(SMOOTH[name], x, moving=1).along((x,), (_inputs()[1],))
+    found = NumpyFunction(SMOOTH[name], x, moving=1).jvp((x,), (_inputs()[1],))
     _same(found, by_jax[1][name])
 
 
@@ -161,7 +161,7 @@ def test_batches_and_rows_that_are_all_the_same(name, x, by_jax):
 def test_all_directions_at_once(name, x, by_jax):
     ways = _inputs()[3]
     program = NumpyFunction(jax.vmap(SMOOTH[name]), np.zeros(ways.shape), moving=1)
-    _, moved = program.along((x[None],), (ways,))
+    _, moved = program.jvp((x[None],), (ways,))
     _same(moved, by_jax[3][name])
 
 
@@ -194,7 +194,7 @@ def test_an_operation_that_is_not_known_is_named(x):
 def test_inputs_that_do_not_move_need_no_derivatives(x):
     program = NumpyFunction(lambda x, y: x * jnp.sum(special.gammainc(y, 2.0)), x, x, moving=1)
     _same(
-        program.along((x, x), (x,)),
+        program.jvp((x, x), (x,)),
         jax.jvp(lambda z: z * special.gammainc(x, 2.0).sum(), (x,), (x,)),
     )
 

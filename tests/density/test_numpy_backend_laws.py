@@ -154,7 +154,7 @@ def _check(name: str | int, dtype: str, names: Any) -> None:
     for look, way, values, moved in _by_jax(dtype, tuple(names[begin : begin + TOGETHER]))[name]:
         _same(look.run(look.inputs), values)
         if look.along is not None:
-            _same(look.along.along(look.inputs, way), (values, moved))
+            _same(look.along.jvp(look.inputs, way), (values, moved))
 
 
 def _same(found: Any, wanted: Any) -> None:

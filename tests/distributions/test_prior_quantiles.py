@@ -35,7 +35,7 @@ def test_numpy_and_the_compiler_agree_up_to_second_derivatives(kind, function):
     with jax.enable_x64(True):
         x = Z / 4 if function is quantile_at else np.linspace(0.02, 0.98, 33)
         slope = jax.vmap(jax.value_and_grad(lambda x: function(kind, x)))
-        found, moved = NumpyFunction(slope, x, moving=1).along((x,), (np.ones(33),))
+        found, moved = NumpyFunction(slope, x, moving=1).jvp((x,), (np.ones(33),))
         values, tangents = jax.jvp(jax.jit(slope), (x,), (np.ones(33),))
     for here, there in zip((*found, *moved), (*values, *tangents), strict=True):
         np.testing.assert_allclose(here, there, 1e-9, 1e-12)

@@ -21,7 +21,7 @@ from numpyro.infer import SVI
 
 import asvi
 from asvi.families import Amortized, ConvexUpdate, Coupled, MeanField, SetEncoder
-from asvi.objective.elbo import trace_of
+from asvi.program.run_trace import trace_of
 from tests.support.helpers import params_of
 from tests.support.marks import all_but
 
@@ -110,7 +110,7 @@ def test_the_mean_over_minibatches_is_the_full_elbo(features):
     def elbo(batch, rows):
         z = jnp.sin(3.0 * Y)[rows]
         taken = {**values, "z": z} | ({} if batch is None else {"point": rows})
-        loss = asvi.ELBO()._run(
+        loss = asvi.ELBO().run(
             jax.random.key(0), params, None, points, guide, (Y, batch), {}, taken
         )
         return sum(jnp.sum(term) for term in loss.terms.values())

@@ -20,7 +20,7 @@ from asvi.distributions.standardize import noise_shape, standardize
 from asvi.distributions.warped_noise import Residual, WarpedNoise
 from asvi.errors import FamilyError
 from asvi.families import ConvexUpdate, Coupled, MeanField
-from asvi.families.coupled.family import (
+from asvi.families.coupled.features import (
     gain_features,
     n_gain_features,
     n_shift_features,
@@ -29,7 +29,7 @@ from asvi.families.coupled.family import (
 from asvi.fitting.gaussian.for_training import find_gaussian
 from asvi.fitting.gaussian.natural_step import natural_step
 from asvi.fitting.problem import Problem
-from asvi.fitting.training import schedule, stopping
+from asvi.fitting.training import race, stopping
 from asvi.fitting.training.parallel_optimizer import (
     ChunkInputs,
     _apply,
@@ -39,8 +39,8 @@ from asvi.fitting.training.parallel_optimizer import (
 )
 from asvi.fitting.training.settings import TrainingSettings
 from asvi.fitting.training.step_sizes import named_step_sizes, upper_limits
-from asvi.objective.elbo import log_density, trace_of
 from asvi.program import Program
+from asvi.program.run_trace import log_density, trace_of
 from tests.support.marks import all_but
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*:UserWarning")  # which loss is in use
@@ -179,7 +179,7 @@ def test_the_density_is_that_of_the_noise_over_the_jacobian(gated, float64):
     def value(z):
         w = spline_forward(z, spline)[0] if gated else z
         v = w + moved.skew * (jnp.sqrt(1 + w**2) - 1)
-        epsilon = jnp.exp(moved.stretch) * (v + inner @ v) + moved.offset
+        epsilon = jnp.exp(moved.log_scale) * (v + inner @ v) + moved.offset
         framed = epsilon + outer @ epsilon + moved.shift
         return found.transform(found.loc + found.scale * framed)
 
@@ -277,8 +277,8 @@ def test_cells_of_a_plate_steer_each_other_in_curves():
     program = Program.of(mixed_model, jnp.zeros(3))
     sites = [program.with_parents(s) for s in program.latent]
     found = Coupled().inputs(program, sites)
-    assert found["b"].cell == ("x",)
-    assert found["v"].cell == ("x", "b")
+    assert found["b"].member == ("x",)
+    assert found["v"].member == ("x", "b")
     declared = Coupled().declare_with(program.with_parents(program["v"]), found["v"])
     assert declared["coupling/bend_cell"].shape == (3, 2, 3 + 4 + 8)  # products, tails; moved
     assert declared["coupling/stretch_cell"].shape == (3, 2, 2 * 8)  # noise, squares and tails
@@ -287,8 +287,8 @@ def test_cells_of_a_plate_steer_each_other_in_curves():
 def test_globals_steer_by_where_they_lie_and_by_how_they_were_drawn():
     drawn, moved = jnp.array([0.5, -1.0]), jnp.array([3.0, 0.2])
     features = gain_features(Residual(drawn, moved))
-    assert features.shape == (n_gain_features(2, rich=True),)
-    assert shift_features(Residual(drawn, moved)).shape == (n_shift_features(2, rich=True),)
+    assert features.shape == (n_gain_features(2, has_curves=True),)
+    assert shift_features(Residual(drawn, moved)).shape == (n_shift_features(2, has_curves=True),)
     half = len(features) // 2
     np.testing.assert_allclose(features[:2], drawn)
     np.testing.assert_allclose(features[half : half + 2], moved)
@@ -301,15 +301,15 @@ def test_what_a_site_listens_to():
     program = Program.of(chain_model, jnp.zeros(4))
     sites = [program.with_parents(s) for s in program.latent]
     found = Coupled().inputs(program, sites)
-    assert found["scan0/x"].gates == ("scale",)
+    assert found["scan0/x"].globals == ("scale",)
     assert found["scan0/w"].dense == ("scale", "scan0/x")  # the same step, earlier in the body
-    assert found["scan0/x"].window == 3
-    assert found["scan0/x"].window_sources == ("scan0/x", "scan0/w")
+    assert found["scan0/x"].lookback == 3
+    assert found["scan0/x"].lookback_sources == ("scan0/x", "scan0/w")
     assert found["after"].size(found["after"].dense) == 1 + 4 + 4  # all steps of an ended scan
-    assert Coupled(window=1).inputs(program, sites)["scan0/x"].window == 1
+    assert Coupled(window=1).inputs(program, sites)["scan0/x"].lookback == 1
     assert Coupled("none").inputs(program, sites)["after"].dense == ()
     only = Coupled("globals").inputs(program, sites)["scan0/w"]
-    assert (only.gates, only.dense, only.window) == (("scale",), ("scale",), 0)
+    assert (only.globals, only.dense, only.lookback) == (("scale",), ("scale",), 0)
 
 
 def test_large_plates_cost_in_proportion_to_their_size():
@@ -325,10 +325,10 @@ def test_large_plates_cost_in_proportion_to_their_size():
 
     small, large = groups(10_000), groups(40_000)
     assert large.size < 4.1 * small.size
-    context = large.guide.contexts["b"]
-    assert context.aligned == ("a",)  # group by group
-    assert context.dense == ("mu",)
-    assert set(large.guide.contexts["a"].dropped) == {"a"}
+    inputs = large.guide.inputs["b"]
+    assert inputs.aligned == ("a",)  # group by group
+    assert inputs.dense == ("mu",)
+    assert set(large.guide.inputs["a"].dropped) == {"a"}
 
 
 def test_subsampled_plates_are_coupled_group_by_group(key):
@@ -342,8 +342,8 @@ def test_subsampled_plates_are_coupled_group_by_group(key):
     guide = asvi.AutoASVI(model, family=Coupled())
     loss = asvi.ELBO().loss(key, {}, model, guide, jnp.arange(6.0))
     assert np.isfinite(loss)
-    assert guide.contexts["b"].aligned == ("a",)
-    assert guide.contexts["b"].within == 0
+    assert guide.inputs["b"].aligned == ("a",)
+    assert guide.inputs["b"].within == 0
 
 
 def test_sites_without_noise_to_move_keep_the_convex_update(key):
@@ -356,7 +356,7 @@ def test_sites_without_noise_to_move_keep_the_convex_update(key):
     assert noise_shape(program["direction"]) is None
     guide = asvi.AutoASVI(model, family=Coupled())
     assert np.isfinite(asvi.ELBO().loss(key, {}, model, guide))
-    assert guide.contexts["b"].dense == ("a",)
+    assert guide.inputs["b"].dense == ("a",)
 
 
 @pytest.mark.parametrize(
@@ -379,7 +379,7 @@ def elbo_at_start(model, args, family, draws=400):
     problem = Problem(model, family, args, {})
     start = problem.initial(jax.random.key(0))
     assert problem.noise_space is not None
-    found = schedule.gaussian_start(problem, start, jax.random.key(2), 8, 128)
+    found = race.gaussian_start(problem, start, jax.random.key(2), TrainingSettings())
     assert found is not None
     vector = found.vector
     keys = jax.random.split(jax.random.key(1), draws)
@@ -466,7 +466,7 @@ def test_a_natural_gradient_keeps_the_precision_positive():
             np.zeros(4), precision, np.ones(4), Arrowhead(cells, hessian + hessian.T), 1.0
         )
         assert moved is not None
-        assert np.linalg.eigvalsh(moved[1].dense()).min() > 0
+        assert np.linalg.eigvalsh(moved[1].to_dense()).min() > 0
 
 
 def raw_regression(x, y):
@@ -521,12 +521,12 @@ def test_a_gate_is_never_shut_for_good():
 
     args = (jnp.array(7.0), jnp.array(2.0))
     problem = Problem(model, asvi.families.ConvexUpdate(), args, {})
-    names = problem.unravel(jnp.asarray(upper_limits(problem)))
+    names = problem.vector.unflatten(jnp.asarray(upper_limits(problem)))
     assert names["auto/a/loc/prior_weight"] == pytest.approx(2.03, abs=0.01)
     assert np.isinf(names["my/prior_weight"])
     assert np.isinf(names["auto/a/loc/data_term"])
 
-    start = problem.unravel(problem.initial(jax.random.key(0)))
+    start = problem.vector.unflatten(problem.initial(jax.random.key(0)))
     start |= {n: jnp.asarray(6.0) for n in start if n.startswith("auto/a") and "weight" in n}
     free = jax.flatten_util.ravel_pytree(start)[0][None]
     settings = ChunkInputs(jnp.full(1, 0.05), jnp.eye(1), jnp.ones((1, 2)), jnp.zeros(1))
@@ -549,8 +549,8 @@ def test_a_run_holds_gates_below_1_and_not_above_0():
         numpyro.sample("y", dist.Normal(a, 1.0), obs=y)
 
     problem = Problem(model, ConvexUpdate(), (jnp.array(2.0),), {})
-    state = schedule.begin(problem, jax.random.key(0), TrainingSettings(chunk=2))
-    upper = problem.unravel(state.lanes.limit[0])["auto/a/scale/prior_weight"]
+    state = race.begin(problem, jax.random.key(0), TrainingSettings(chunk=2))
+    upper = problem.vector.unflatten(state.parallel.limit[0])["auto/a/scale/prior_weight"]
     assert float(upper) < 3
     lanes = new_state(jnp.array([[-9.0, 2.0]]), limit=jnp.array([[2.0, 2.0]]))
     settings = ChunkInputs(jnp.full(1, 0.1), jnp.eye(1), jnp.ones((1, 2)), jnp.zeros(1))
@@ -559,13 +559,13 @@ def test_a_run_holds_gates_below_1_and_not_above_0():
 
 
 def test_when_a_run_has_gained_enough():
-    enough = stopping.is_enough
-    assert enough([0.4, 0.005], 0.01, 0.0)
-    assert enough([0.4, 0.02], 0.01, 0.001)  # the next would gain 0.001
-    assert not enough([0.4, 0.05], 0.01, 0.001)
-    assert not enough([1.0, 2.0], 0.01, 0.0)
-    assert not enough([5.0, -0.4], 0.01, 0.001)  # a cycle that lost is no end
-    assert not enough([705.0, 49.8], 0.01, 30.0)  # however noisy the measure
+    enough, plan = stopping.is_enough, TrainingSettings(tolerance=0.01)
+    assert enough([0.4, 0.005], 0.0, plan)
+    assert enough([0.4, 0.02], 0.001, plan)  # the next would gain 0.001
+    assert not enough([0.4, 0.05], 0.001, plan)
+    assert not enough([1.0, 2.0], 0.0, plan)
+    assert not enough([5.0, -0.4], 0.001, plan)  # a cycle that lost is no end
+    assert not enough([705.0, 49.8], 30.0, plan)  # however noisy the measure
 
 
 @pytest.mark.parametrize(

@@ -19,12 +19,13 @@ import asvi
 from asvi.density.arrowhead import Arrowhead
 from asvi.density.curvature import block_density, precision
 from asvi.density.evaluators import CompiledEvaluator, NumpyEvaluator
+from asvi.density.settings import DensitySettings, EvaluatorSettings
 from asvi.errors import FamilyError, SiteError
 from asvi.families import Coupled, StructuredNormal
 from asvi.fitting.gaussian.search import find_nearest_gaussian
 from asvi.fitting.outcome import Outcome
 from asvi.fitting.problem import Problem
-from asvi.objective.elbo import log_density, trace_of
+from asvi.program.run_trace import log_density, trace_of
 from benchmarks import large
 from tests.support.helpers import params_of, random_walk
 from tests.support.marks import every
@@ -223,13 +224,13 @@ def test_variances_of_an_arrow(seed):
     cells = asvi.density.block_structure.BlockStructure(
         np.array([0, 3]), (np.array([[1, 2], [4, 5]]),)
     )
-    full = Arrowhead.of_entries(cells, lambda i, j: 1.0 * (i == j)).dense()
+    full = Arrowhead.of_entries(cells, lambda i, j: 1.0 * (i == j)).to_dense()
     root = rng.normal(size=(6, 6))
     values = 8 * full + root + root.T
     arrow = Arrowhead.of_entries(cells, lambda i, j: values[i, j])
     among = np.array([True, True, True, False, True, True])
     wanted = np.zeros(6)
-    wanted[among] = np.diag(np.linalg.inv(arrow.dense()[np.ix_(among, among)]))
+    wanted[among] = np.diag(np.linalg.inv(arrow.to_dense()[np.ix_(among, among)]))
     np.testing.assert_allclose(arrow.variances(among), wanted, rtol=1e-9)
 
 
@@ -308,7 +309,7 @@ def test_bad_data_are_named_before_anything_is_looked_for():
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_numpy_and_the_compiler_see_the_same(name, monkeypatch):
+def test_numpy_and_the_compiler_see_the_same(name):
     model, y = MODELS[name]
     problem = Problem(model, StructuredNormal(), (y,), {})
     space, rng = problem.noise_space, np.random.default_rng(0)
@@ -316,9 +317,9 @@ def test_numpy_and_the_compiler_see_the_same(name, monkeypatch):
     centring, anchor = rng.uniform(size=space.size), 0.1 * rng.normal(size=space.size)
     seen = []
     with jax.enable_x64(True):
-        for small in (1e9, 0):
-            monkeypatch.setattr("asvi.density.curvature.SMALL", small)
-            density = block_density(space, {}, True)
+        for cost in (1e9, 0.0):
+            settings = DensitySettings(evaluator=EvaluatorSettings(max_numpy_cost=cost))
+            density = block_density(space, {}, True, settings)
             density = replace(density, centring=centring, anchor=anchor)
             at = density(points)
             seen.append(
@@ -326,7 +327,7 @@ def test_numpy_and_the_compiler_see_the_same(name, monkeypatch):
                     density.evaluator,
                     at.value,
                     at.slope,
-                    at.hessian.dense(),
+                    at.hessian.to_dense(),
                     density.prior_moments(points),
                 )
             )

@@ -14,7 +14,7 @@ import pytest
 import asvi
 from asvi.fitting import default_family as choice
 from asvi.fitting.request import Request
-from asvi.fitting.training import run, schedule
+from asvi.fitting.training import race, run
 from asvi.fitting.training.settings import TrainingSettings
 from tests.support.marks import all_but
 
@@ -31,7 +31,7 @@ def groups(y):
 
 @pytest.fixture
 def no_gaussian(monkeypatch, no_first_look):
-    monkeypatch.setattr(schedule, "gaussian_start", lambda *_: None)
+    monkeypatch.setattr(race, "gaussian_start", lambda *_: None)
 
 
 @pytest.mark.slow
@@ -100,7 +100,7 @@ def test_what_is_not_told_apart_stays_with_the_default(gain, no_gaussian, monkey
         "conclude",
         lambda *args: replace(conclude(*args), elbo=next(elbos), elbo_se=np.sqrt(0.5)),
     )
-    plan = TrainingSettings(lanes=2, chunk=10)
+    plan = TrainingSettings(restarts=2, chunk=10)
     request = Request(groups, (Y,), {}, jax.random.key(0), plan, 0.0, progress=False)
     chosen = choice.choose_family(request)
     assert isinstance(chosen.problem.family, asvi.families.Coupled)

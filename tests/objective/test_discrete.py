@@ -18,7 +18,7 @@ from scipy import stats
 import asvi
 from asvi.errors import AsviError, SiteError
 from asvi.objective.discrete_choice import choose_estimators
-from asvi.objective.elbo import trace_of
+from asvi.program.run_trace import trace_of
 from benchmarks.discrete.gradients import errors
 from benchmarks.discrete.models import MODELS, TABLE, hmm, mixture, poisson
 
@@ -86,7 +86,7 @@ def test_what_crosses_between_cells_is_found():
 
 def test_the_check_of_gradients_notices_a_cost_from_the_wrong_cells(monkeypatch):
     everywhere = {("z", "z"): frozenset({"n"}), ("z", "y"): frozenset({"n"})}
-    monkeypatch.setattr("asvi.guide.auto_asvi.meetings", lambda *args: everywhere)
+    monkeypatch.setattr("asvi.guide.set_up.meetings", lambda *args: everywhere)
     small = MODELS["back-into-the-plate"]._replace(ways=("score",))
     (row,) = errors("back-into-the-plate", small, draws=8000)
     assert row["rms of errors / se"] > 10

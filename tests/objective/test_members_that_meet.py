@@ -18,8 +18,10 @@ import asvi
 from asvi.density.numpy_backend.tape import NumpyFunction
 from asvi.errors import SiteError
 from asvi.families import MeanField
-from asvi.objective import discrete_choice as discrete
 from asvi.objective import elbo as objective
+from asvi.objective.discrete_choice import choose_estimators
+from asvi.objective.enumeration import enumerate_draw
+from asvi.objective.settings import EstimatorSettings
 from asvi.program.run_trace import trace_of
 from tests.support.discrete_models import APART, IN_THE_PLATE, Case, model_of
 from tests.support.marks import every
@@ -78,16 +80,16 @@ class Setting:
         return jnp.sum(jnp.exp(log_q) * (log_p - log_q)), jax.nn.logsumexp(log_p)
 
     def choice(self, wish, largest_joint=1):
-        with mock.patch.object(discrete, "LARGEST_JOINT", largest_joint):
-            return discrete.choose_estimators(
-                self.guide.dependence, self.drawn, list(self.drawn), wish
-            )
+        settings = EstimatorSettings(max_joint=largest_joint)
+        return choose_estimators(
+            self.guide.dependence, self.drawn, list(self.drawn), wish, settings
+        )
 
     def expected(self, free, choice):
         """What the estimator gives on average; its gradient is the mean of the estimator's."""
         elbo, key, params = asvi.ELBO(), jax.random.key(1), self.params(free)
         if not choice.score:
-            with mock.patch.object(discrete, "choose_estimators", return_value=choice):
+            with mock.patch.object(objective, "choose_estimators", return_value=choice):
                 return -elbo.loss(key, params, self.model, self.guide, *self.args)
         assert not choice.joint
         table, _ = self.configurations(choice.score)
@@ -95,9 +97,9 @@ class Setting:
         def one(drawn):
             def run(given):
                 values = {**drawn, **given}
-                return elbo._run(key, params, None, self.model, self.guide, self.args, {}, values)
+                return elbo.run(key, params, None, self.model, self.guide, self.args, {}, values)
 
-            found = objective._enumerated(run, run({}), choice, self.guide.dependence)
+            found = enumerate_draw(run, run({}), choice, self.guide.dependence)
             total, weight = sum(found.terms.values()), 0.0
             for log_q, cost in found.scores.values():
                 still = jax.lax.stop_gradient(log_q)

@@ -33,7 +33,8 @@ from numpyro.primitives import _PYRO_STACK
 import asvi
 from asvi import AsviError, AutoASVI, FamilyError, LossError, ModelError, SiteError
 from asvi.families import ConvexUpdate, MeanField
-from asvi.program.checks.checks import check_distribution, check_observed
+from asvi.program.checks.data import check_observed
+from asvi.program.checks.parameters import check_distribution
 
 KEY = jax.random.key(0)
 Y = jnp.array([1.0, 2.0, 3.0])

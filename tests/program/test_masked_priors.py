@@ -229,5 +229,5 @@ def test_an_unwrapped_angle_is_an_angle():
     run = asvi.objective.trace_of(problem.model, jax.random.key(0), {}, for_values, (Y,), {})
     density = sum(asvi.objective.log_density(s) for s in run.values() if s["type"] == "sample")
     np.testing.assert_allclose(density, log_density(model, (Y,), {}, {"angle": -3.0})[0], rtol=1e-5)
-    surrogate = problem.guide._surrogates["angle_unwrapped"]
+    surrogate = problem.guide.surrogates["angle_unwrapped"]
     assert type(surrogate).__name__ == "VonMises"  # which goes round: no turn has an edge

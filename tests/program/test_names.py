@@ -19,6 +19,7 @@ from asvi.errors import SiteError
 from asvi.families import ConvexUpdate, Coupled, MeanField
 from asvi.fitting.archive import read_file, write_file
 from asvi.fitting.problem import Problem
+from asvi.fitting.training.far_starts import start_half_mean_field
 from asvi.fitting.training.step_sizes import named_step_sizes, upper_limits
 from asvi.guide.edges import build_edge_mask
 from asvi.program import Program
@@ -114,7 +115,7 @@ def test_a_chain_s_weights_stay_where_a_hierarchy_s_are_halved():
 
     problem = Problem(model, ConvexUpdate(), (jnp.zeros(3),), {})
     start = problem.initial(jax.random.key(0))
-    before, after = problem.params(start), problem.params(problem.start_half_mean_field(start))
+    before, after = problem.params(start), problem.params(start_half_mean_field(problem, start))
     assert float(after["auto/a/loc/prior_weight"]) == 0.5
     for name in ("loc", "scale"):
         name = f"auto/a/c/{name}/prior_weight"

@@ -14,6 +14,7 @@ from numpyro.infer.reparam import LocScaleReparam
 
 import asvi
 from asvi import Program
+from asvi.program.addresses import BodyKey
 from asvi.program.dependence.provenance import provenance
 
 
@@ -60,7 +61,9 @@ def test_control_flow_blocks_and_parents_through_carries():
         numpyro.sample("end", dist.Normal(flag, 1.0), obs=0.0)
 
     program = Program.of(model, jnp.zeros(7))
-    assert program["x"].block == ("scan0",)
+    assert program["x"].bodies == (BodyKey("scan", 0),)
+    with pytest.warns(DeprecationWarning, match="bodies"):
+        assert program["x"].block == ("scan0",)
     assert program["x"].steps == (7,)
     assert program["x"].parents == ("drift", "x")
     assert program["z"].parents == ()

@@ -421,8 +421,10 @@ import jax, numpy as np
 sys.path.insert(0, {root!r})
 import asvi
 from tests.results.test_fit import QUICK, X, Y, groups_model
-from asvi.fitting.training import checkpoint, run
-checkpoint.SECONDS_BETWEEN = 0.0
+from functools import partial
+from asvi.fitting.training import run
+from asvi.results import fit
+fit.TrainingSettings = partial(fit.TrainingSettings, checkpoint_seconds=0.0)
 step, calls = run.step_chunk, []
 def stopping(*args):
     calls.append(1)
@@ -457,6 +459,34 @@ def test_a_killed_run_goes_on_to_the_same_result(tmp_path):
 
 
 # ---------------------------------------------------------------------------------------- files
+
+
+def test_a_family_is_read_by_the_names_that_its_arguments_had(tmp_path):
+    """``blocks`` of a structured normal was ``cells``."""
+    path = tmp_path / "fit.asvi"
+    family = asvi.families.StructuredNormal(blocks=False)
+    fitted = asvi.fit(normal_model, Y, family=family, progress=False)
+    fitted.save(path)
+    header, arrays = read_file(path, "an asvi fit")
+    assert header["family"]["settings"] == {"blocks": False}
+    header["family"]["settings"] = {"cells": False}
+    write_file(path, header, arrays)
+    loaded = asvi.load(path, normal_model)
+    assert loaded.problem.family == family
+    assert loaded.elbo == fitted.elbo
+
+
+def test_an_old_checkpoint_is_refused_in_words(tmp_path):
+    path = tmp_path / "run.ckpt"
+    asvi.fit(normal_model, Y, checkpoint=path, **{**QUICK, "steps": 500})
+    header, arrays = read_file(path, checkpoint.KIND)
+    header["plan"]["lanes"] = header["plan"].pop("restarts")
+    header["problem"]["version of asvi"] = []
+    write_file(path, header, arrays)
+    with pytest.raises(AsviError, match="another run: version of asvi differ"):
+        asvi.resume(path, normal_model, Y, progress=False)
+    with pytest.raises(AsviError, match="another run: version of asvi differ"):
+        asvi.fit(normal_model, Y, checkpoint=path, **{**QUICK, "steps": 500})
 
 
 def test_a_saved_fit_draws_without_the_data(groups, tmp_path):

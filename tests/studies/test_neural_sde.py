@@ -14,7 +14,7 @@ import pytest
 from numpyro.infer import SVI
 
 import asvi
-from asvi.objective.elbo import log_density, trace_of
+from asvi.program.run_trace import log_density, trace_of
 from experiments.neural_sde import generator as generators
 from experiments.neural_sde import scaling, study, table
 from experiments.neural_sde.data import pack, unpack

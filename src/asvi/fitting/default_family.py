@@ -22,10 +22,11 @@ from asvi.fitting.outcome import Outcome
 from asvi.fitting.problem import Problem
 from asvi.fitting.request import Request
 from asvi.fitting.training.run import conclude, first_state, optimise
-from asvi.fitting.training.schedule import SMALL
-from asvi.fitting.training.settings import TrainingState
+from asvi.fitting.training.state import TrainingState
 
 __all__ = ["Chosen", "choose_family"]
+
+SMALL = 50_000  # parameters
 
 
 class Chosen(NamedTuple):
@@ -74,6 +75,12 @@ def choose_family(request: Request, gaussian: Any = None) -> Chosen:
 
 def _problem(request: Request, family: Family, gaussian: Any) -> Problem:
     model, args, kwargs = request.model, request.args, request.kwargs
-    problem = Problem(model, family, args, kwargs, discrete=request.discrete)
-    problem.known_gaussian = gaussian
-    return problem
+    return Problem(
+        model,
+        family,
+        args,
+        kwargs,
+        discrete=request.discrete,
+        known_gaussian=gaussian,
+        density=request.density,
+    )

@@ -20,13 +20,16 @@ from numpyro.infer.util import log_density
 
 from asvi.density.constant_folding import fold_constants
 from asvi.density.double_precision import in_double, wide_type
-from asvi.density.numpy_backend import Tape
+from asvi.density.numpy_backend import numpy_function
+from asvi.density.refusal import Refusal
+from asvi.density.settings import EvaluatorSettings
 from asvi.errors import InternalError
 from asvi.fitting.problem import Problem
 from asvi.program.compiling import Compiled, Store
 from asvi.program.control_flow.handlers import without_handlers
 from asvi.program.control_flow.interpretation import Interpretation
-from asvi.program.traced import Traced, evaluate, key_of
+from asvi.program.program_key import key_of
+from asvi.program.traced import Traced, evaluate
 
 __all__ = ["Recheck", "check_elbo"]
 
@@ -69,10 +72,12 @@ class Recheck:
             return density, own, sum(abs(m["fn"].log_prob(m["value"]).sum()) for m in sites)
 
         traced = Traced(ratio, *jax.tree.map(_narrow, (values, params)))
-        jaxpr, consts = fold_constants(traced.jaxpr, traced.consts)
+        settings = problem.bound.settings.evaluator
+        jaxpr, consts = fold_constants(traced.jaxpr, traced.consts, settings)
         double = not jax.config.read("jax_enable_x64")
         single, exact = _RUNNERS.get(
-            (key_of(jaxpr), double), lambda: (_runner(jaxpr, False), _widened(jaxpr, double))
+            (key_of(jaxpr), double, settings),
+            lambda: (_runner(jaxpr, False, settings), _wide_runner(jaxpr, double, settings)),
         )
         self._single = single, [np.asarray(c) for c in consts]
         self.is_exact = not double or exact is not None
@@ -114,7 +119,7 @@ def _reaches(problem: Problem, density: Any, values: dict[str, Any]) -> bool:
     """
     if any(len(site.steps) > 1 for site in problem.program.sites):
         return False
-    inside = {site.name: values[site.name] for site in problem.program.latent if site.block}
+    inside = {site.name: values[site.name] for site in problem.program.latent if site.bodies}
     if not inside:
         return True
     # JAX's own arrays: a program may ask for entries that only a run knows.
@@ -132,36 +137,29 @@ def _narrow(x: Any) -> jax.ShapeDtypeStruct:
 _RUNNERS = Store(32)
 
 
-def _widened(jaxpr: Any, double: bool) -> Any:
+def _wide_runner(jaxpr: Any, double: bool, settings: EvaluatorSettings) -> Any:
     """The program in double precision; None where it is so already, or has types of its own."""
-    try:
-        return _runner(in_double(jaxpr), True) if double else None
-    except NotImplementedError:
-        return None
+    wide = in_double(jaxpr) if double else Refusal("it is in double precision already")
+    return None if isinstance(wide, Refusal) else _runner(wide, True, settings)
 
 
-def _runner(jaxpr: Any, double: bool) -> Any:
+def _runner(jaxpr: Any, double: bool, settings: EvaluatorSettings) -> Any:
     """A function of a list of inputs: by NumPy, or compiled where NumPy does not know how."""
     types = [v.aval.dtype for v in jaxpr.invars]
 
     def cast(inputs: list[Any]) -> list[Any]:
         return [np.asarray(x, dtype) for x, dtype in zip(inputs, types, strict=True)]
 
-    try:
-        tape = Tape(ClosedJaxpr(jaxpr, []))
-        return lambda inputs: tape(cast(inputs))
-    except NotImplementedError:
-        compiled = Compiled(lambda *xs: evaluate(jaxpr, [], xs), once=True)
+    by_numpy = numpy_function(ClosedJaxpr(jaxpr, []), settings=settings)
+    if by_numpy is not None:
+        return lambda inputs: by_numpy(*cast(inputs))
+    compiled = Compiled(lambda *xs: evaluate(jaxpr, [], xs), once=True)
 
-        def run(inputs: list[Any]) -> list[Any]:
-            with (
-                jax.enable_x64(True)
-                if double
-                else jax.enable_x64(bool(jax.config.read("jax_enable_x64")))
-            ):
-                return compiled(*cast(inputs))
+    def run(inputs: list[Any]) -> list[Any]:
+        with jax.enable_x64(double or bool(jax.config.read("jax_enable_x64"))):
+            return compiled(*cast(inputs))
 
-        return run
+    return run
 
 
 def check_elbo(elbo: float, error: float, log_ratios: np.ndarray) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import jax
 
+from asvi.density.settings import DensitySettings
 from asvi.errors import AsviError
 from asvi.fitting.correction.settings import CorrectionSettings
 from asvi.fitting.training.settings import TrainingSettings
@@ -41,6 +42,8 @@ class Request:
     max_error: float = CorrectionSettings.max_error
     draws: int | None = None
     """Draws per step that were asked for."""
+    density: DensitySettings = field(default_factory=DensitySettings)
+    """Limits of what is made of the model's density."""
 
     @property
     def asks_for_training(self) -> bool:

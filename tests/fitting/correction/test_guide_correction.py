@@ -16,7 +16,6 @@ import asvi
 from asvi.density.curvature import precision
 from asvi.density.evaluators import SlopeEvaluator
 from asvi.density.noncentering import split_numbers
-from asvi.density.traced_density import TracedDensity
 from asvi.fitting.correction.of_guide import correct_guide
 from asvi.fitting.particles.target import GuideTarget
 from asvi.guide.run_from_noise import SurrogateFromNoise
@@ -69,9 +68,7 @@ def trained(model, steps, family=None):
 def test_density_over_noise_is_numpyros_at_the_guides_values(model):
     fit = trained(model, 40)
     space = fit.problem.guide.guide_space(fit.problem.bound)
-    recorded = TracedDensity(space, fit.params, True)
-    data = (recorded.consts, recorded.typed(fit.params))
-    target = GuideTarget(SlopeEvaluator(recorded, np.zeros((0, space.size)), 512, data))
+    target = GuideTarget(SlopeEvaluator.build(space, fit.params, True))
     noise = np.random.default_rng(0).normal(size=(5, space.size))
     latent = [s.name for s in fit.problem.program.latent]
     with precision(True):

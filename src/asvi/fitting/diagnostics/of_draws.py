@@ -10,7 +10,7 @@ from asvi.fitting.correction.checks import Checks
 from asvi.fitting.correction.result import Correction
 from asvi.fitting.diagnostics.report import BAD, GOOD, ROUNDED, USABLE, Report, rounding_reason
 from asvi.fitting.particles.tempering import LONGEST
-from asvi.program.improper import told_of
+from asvi.program.improper import describe_improper
 
 __all__ = ["judge_draws"]
 
@@ -57,7 +57,7 @@ def judge_draws(correction: Correction, run: Any) -> Report:
         converged=run.converged,
         skipped=0.0,
         reasons=tuple(reasons),
-        notes=told_of(run.problem.improper),
+        notes=describe_improper(run.problem.improper),
         r_hat=checks.r_hat,
         checks=checks,
         how=correction.in_words(),

@@ -10,7 +10,7 @@ import numpy as np
 from asvi.fitting.correction.pareto_smoothing import pareto_smooth
 from asvi.fitting.diagnostics.report import BAD, GOOD, ROUNDED, Report, rounding_reason
 from asvi.fitting.guide_draws import GuideDraws
-from asvi.program.improper import told_of
+from asvi.program.improper import describe_improper
 
 __all__ = ["judge_guide"]
 
@@ -65,7 +65,7 @@ def judge_guide(posterior: GuideDraws, run: Any, key: jax.Array | None = None) -
     }
     discrete = any(site.is_discrete for site in problem.program.latent)
     verdict, advice, reasons = _verdict({**numbers, "discrete": discrete}, run)
-    notes = told_of(problem.improper)
+    notes = describe_improper(problem.improper)
     return Report(verdict=verdict, advice=advice, reasons=tuple(reasons), notes=notes, **numbers)
 
 

@@ -18,12 +18,12 @@ from asvi.density.arrowhead import Arrowhead
 from asvi.density.curvature import (
     BlockDensity,
     BlocksMeet,
-    averaged_draws,
     block_density,
     precision,
 )
 from asvi.density.edge_factor import factor_on_edges
 from asvi.density.gaussian import Gaussian
+from asvi.density.refusal import Refusal
 from asvi.fitting.gaussian.ascent import (
     Where,
     antithetic_draws,
@@ -48,9 +48,8 @@ def find_gaussian(problem: Problem, params: dict[str, Any]) -> Gaussian | None:
         return None
     edge_mask = build_edge_mask(space, problem.guide.edges(space))
     for double in (True, False):
-        try:
-            density = block_density(space, params, double)
-        except NotImplementedError:
+        density = block_density(space, params, double)
+        if isinstance(density, Refusal):
             continue  # a model whose types are written down will not run in another precision
         with precision(double), suppress(BlocksMeet):
             return _best(density, edge_mask, problem.known_gaussian)
@@ -64,7 +63,7 @@ def _best(density: BlockDensity, edge_mask: Arrowhead, known: Where | None) -> G
     From a Gaussian that is ``known`` there is one way, on from there.
     """
     size = density.structure.size
-    draws = averaged_draws(size)
+    draws = density.averaged_draws
     steps = int(np.clip(AFFORDABLE / (30 * density.cost * draws), 0, CLIMB_STEPS))
     noise = antithetic_draws(np.random.default_rng(2), draws, size)
 

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from asvi.density.arrowhead import Arrowhead, ArrowheadEigen
-from asvi.density.block_structure import LARGEST_DENSE, BlockStructure
-from asvi.density.curvature import BlockDensity, MeanDerivatives, averaged_draws
+from asvi.density.block_structure import BlockStructure
+from asvi.density.curvature import BlockDensity, MeanDerivatives
 from asvi.fitting.gaussian.ascent import Where, log_ratios
 
 __all__ = ["better_end", "find_scale_numbers", "is_near"]
@@ -50,7 +50,7 @@ def better_end(
     """ELBO, mean and precision of the better end of the two ways; None where there is no start.
 
     ``climb`` leads on from a start, to its ELBO on ``noise`` (draws, numbers) and where that is.
-    Models of more numbers than a matrix without cells could have go one way, if it has an end. No
+    Models of more numbers than a matrix without blocks could have go one way, if it has an end. No
     other way is looked for from an end within ``enough`` nats of the posterior.
     """
 
@@ -77,7 +77,7 @@ def better_end(
         ends = [end for end in [climb((best.mean, best.precision))] if end is not None]
         if ends and is_enough(ends[0]):
             return ends[0]
-    if not ends or density.structure.size <= LARGEST_DENSE:
+    if not ends or density.may_be_dense:
         for narrow in NARROW:
             centre = (
                 np.zeros(density.structure.size),
@@ -123,7 +123,7 @@ def find_scale_numbers(density: BlockDensity, structure: BlockStructure) -> np.n
     the noise that makes the same effects.
     """
     held = np.zeros(structure.size, bool)
-    calls = max(1, -(-len(structure.core) // (averaged_draws(structure.size) - 1)))
+    calls = max(1, -(-len(structure.core) // (density.averaged_draws - 1)))
     for some in np.array_split(structure.core, calls):
         points = np.zeros((1 + len(some), structure.size))
         points[1 + np.arange(len(some)), some] = 1e-3
@@ -161,7 +161,7 @@ def find_mode(
             if damping > 1e12:
                 break
     evidence = float(known.value[0]) - 0.5 * (curve.log_det() - len(x) * np.log(2 * np.pi))
-    precision = curve.arrow() if isinstance(curve, ArrowheadEigen) else curve
+    precision = curve.to_arrowhead() if isinstance(curve, ArrowheadEigen) else curve
     return Mode(x, precision, evidence)
 
 

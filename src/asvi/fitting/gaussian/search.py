@@ -26,14 +26,13 @@ from asvi.density.arrowhead import Arrowhead
 from asvi.density.curvature import (
     BlockDensity,
     BlocksMeet,
-    averaged_draws,
     block_density,
     precision,
 )
 from asvi.density.edge_factor import factor_on_edges
-from asvi.density.evaluators import NumpyEvaluator
 from asvi.density.noise_space import NoiseSpace
 from asvi.density.noncentering import split_numbers
+from asvi.density.refusal import Refusal
 from asvi.fitting.gaussian.ascent import (
     Where,
     antithetic_draws,
@@ -46,7 +45,7 @@ from asvi.fitting.gaussian.other_modes import Peak, other_modes
 from asvi.fitting.particles.base import unit_density
 from asvi.fitting.problem import Problem
 from asvi.program.improper import no_posterior
-from asvi.program.program import Site
+from asvi.program.site import Site
 from asvi.program.statements.flat_prior import is_flat
 
 __all__ = ["GaussianFit", "find_nearest_gaussian"]
@@ -83,7 +82,7 @@ class GaussianFit:
     @property
     def is_double(self) -> bool:
         """Whether the density was looked at with more digits than a user has."""
-        return self.density.evaluator.recorded.dtype == np.float64
+        return self.density.evaluator.dtype == np.float64
 
     @property
     def elbo(self) -> float:
@@ -139,16 +138,14 @@ def find_nearest_gaussian(
     seed = np.zeros(2, np.uint32) if key is None else np.asarray(jax.random.key_data(key)).ravel()
     rng = np.random.default_rng(seed)
     for double in (True, False):
-        try:
-            density = block_density(space, {}, double)  # compiled while data are checked
-        except NotImplementedError:  # types that are written down
-            density = None
-        # Whatever became of the look: what is wrong with the data is said first.
-        problem.finish_check(density.is_fine if density else lambda: False)
-        if density is not None:
-            with precision(double), suppress(BlocksMeet):
-                return _search(density, edge_mask, rng, tolerance, enough, _flat_numbers(space))
-            return None
+        density = block_density(space, {}, double)  # compiled while data are checked
+        if isinstance(density, Refusal):  # what is wrong with the data is said first
+            problem.finish_check(lambda: False)
+            continue
+        problem.finish_check(density.is_fine)
+        with precision(double), suppress(BlocksMeet):
+            return _search(density, edge_mask, rng, tolerance, enough, _flat_numbers(space))
+        return None
     return None
 
 
@@ -175,7 +172,7 @@ def _search(
     if nearest is None:
         return None
     start = at = nearest[1]
-    compared = _compared(density.structure.size)
+    compared = _compared(density)
     if is_near(log_ratios(density, at, edge_mask, compared), enough):
         trail.append(nearest[0])
     else:
@@ -242,8 +239,8 @@ def _climbed(
             reached = float(np.mean(log_ratios(centred, then, edge_mask, compared)))
             if reached > elbo:
                 density, at, elbo = centred, then, reached
-    draws = max(_few(density), min(MANY, averaged_draws(density.structure.size)))
-    cheap, again = _is_cheap(density), np.random.default_rng(3)
+    draws = max(_few(density), min(MANY, density.averaged_draws))
+    cheap, again = density.evaluator.is_cheap, np.random.default_rng(3)
     sets = 2 if cheap else 1
     further = ascend_fixed_draws(
         density, at, edge_mask, RISE_STEPS, draws, again, sets, **NEARBY, trail=trail
@@ -288,30 +285,22 @@ def _refuse_flat(
         raise no_posterior(site)
 
 
-def _compared(size: int) -> np.ndarray:
+def _compared(density: BlockDensity) -> np.ndarray:
     """Noise on which ends are compared, (draws, numbers)."""
-    return antithetic_draws(np.random.default_rng(2), min(COMPARED, 2 * averaged_draws(size)), size)
+    count = min(COMPARED, 2 * density.averaged_draws)
+    return antithetic_draws(np.random.default_rng(2), count, density.structure.size)
 
 
 def _few(density: BlockDensity) -> int:
     """Draws of the first climbs."""
-    # NumPy computes with all that it has room for in one go.
-    return density.evaluator.batch_size if isinstance(density.evaluator, NumpyEvaluator) else FEW
-
-
-def _is_cheap(density: BlockDensity) -> bool:
-    """Whether further looks cost next to nothing."""
-    evaluator = density.evaluator
-    return isinstance(evaluator, NumpyEvaluator) and evaluator.batch_size == averaged_draws(
-        density.structure.size
-    )
+    return density.evaluator.draws_of_a_call(FEW)
 
 
 def _nearest(
     density: BlockDensity, edge_mask: Arrowhead, enough: float, trail: list[float]
 ) -> tuple[float, Where] | None:
     """ELBO, mean and precision of the better end of two ways, without centring."""
-    few, noise = _few(density), _compared(density.structure.size)
+    few, noise = _few(density), _compared(density)
 
     def climb(at: Where) -> tuple[float, Where] | None:
         rng = np.random.default_rng(1)

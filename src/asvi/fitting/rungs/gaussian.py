@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from asvi.density.block_structure import LARGEST_DENSE
 from asvi.density.curvature import precision
 from asvi.errors import FamilyError, NotHeldError
 from asvi.families.structured_normal.family import StructuredNormal
@@ -77,7 +76,7 @@ def _search(
     request: Request, family: StructuredNormal, tolerance: float, enough: float, is_default: bool
 ) -> tuple[Outcome, GaussianFit] | Refusal:
     """The Gaussian within ``enough`` nats, judged to ``tolerance``, in groups where it has any."""
-    problem = Problem(request.model, family, request.args, request.kwargs)
+    problem = Problem(request.model, family, request.args, request.kwargs, density=request.density)
     space = problem.noise_space
     assert space is not None
     structure = space.structure
@@ -92,7 +91,8 @@ def _search(
     found = find_nearest_gaussian(problem, request.key, tolerance, enough)
     if found is not None:
         return _outcome(problem, found, request), found
-    if family.blocks and structure.groups and structure.size <= LARGEST_DENSE:
+    max_dense = request.density.blocks.max_dense_numbers
+    if family.blocks and structure.groups and structure.size <= max_dense:
         # Groups depend on each other after all.
         whole = StructuredNormal(blocks=False)
         return _search(request, whole, tolerance, enough, is_default)
