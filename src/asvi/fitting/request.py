@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import jax
 
 from asvi.errors import AsviError
 from asvi.fitting.correction.settings import CorrectionSettings
+from asvi.fitting.settings import FitSettings
 from asvi.fitting.training.settings import TrainingSettings
 
 __all__ = ["EFFORTS", "Request", "checked_effort", "checked_error"]
@@ -41,6 +42,13 @@ class Request:
     max_error: float = CorrectionSettings.max_error
     draws: int | None = None
     """Draws per step that were asked for."""
+    settings: FitSettings = FitSettings()
+    """How the other stages go about it."""
+
+    @property
+    def correction(self) -> CorrectionSettings:
+        """How draws are corrected, to the error that was asked for."""
+        return replace(self.settings.correction, max_error=self.max_error)
 
     @property
     def asks_for_training(self) -> bool:

@@ -19,6 +19,7 @@ from scipy.special import expit
 
 __all__ = ["bennett", "bennett_by_islands"]
 
+#: constant of the formula: halvings, after which doubles have no more digits
 BISECTIONS = 60
 
 

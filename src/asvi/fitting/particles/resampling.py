@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["drawn_by_weight"]
+__all__ = ["resample"]
 
 
-def drawn_by_weight(log_weights: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Indices of ``count`` draws, taken systematically by their weights (..., draws).
+def resample(log_weights: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Indices of ``count`` draws, taken systematically, by their weights (..., draws).
 
-    >>> drawn_by_weight(np.log([0.5, 0.25, 0.25]), 4, np.random.default_rng(0)).tolist()
+    >>> resample(np.log([0.5, 0.25, 0.25]), 4, np.random.default_rng(0)).tolist()
     [0, 0, 1, 2]
-    >>> drawn_by_weight(np.log([[0.8, 0.2], [0.2, 0.8]]), 1, np.random.default_rng(0)).tolist()
+    >>> resample(np.log([[0.8, 0.2], [0.2, 0.8]]), 1, np.random.default_rng(0)).tolist()
     [[0], [1]]
     """
     ends = np.cumsum(np.exp(log_weights - log_weights.max(-1, keepdims=True)), -1)

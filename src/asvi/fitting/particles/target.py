@@ -22,7 +22,8 @@ from asvi.density.traced_density import VOLUME
 
 __all__ = ["FORBIDDEN", "GaussianTarget", "GuideTarget", "Target"]
 
-FORBIDDEN = -1e300  # log density where the model allows no value
+#: constant of the formula: log density where the model allows no value
+FORBIDDEN = -1e300
 
 
 class Target(Protocol):
