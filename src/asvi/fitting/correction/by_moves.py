@@ -86,14 +86,14 @@ class Chain:
     def further(self, count: int) -> Pool:
         begin = len(self)
         self.move(-(-count // len(self.particles)))
-        found = self.pool(begin)
+        pool = self.pool(begin)
         self.forget()
-        return found
+        return pool
 
     def forget(self) -> None:
         """Let go of what only the pool and its checks ask for."""
-        for kept in (self.began, self.accepted, self.walls):
-            kept.clear()
+        for records in (self.began, self.accepted, self.walls):
+            records.clear()
         self._sites.clear()
 
 

@@ -36,8 +36,8 @@ def weigh(
 
     >>> rng = np.random.default_rng(0)
     >>> x = 1.1 * rng.normal(size=4000)                            # target: standard normal
-    >>> found = weigh({"x": x}, -x**2 / 2 + (x / 1.1) ** 2 / 2 + np.log(1.1))
-    >>> bool(found.k_hat < 0.5), bool(abs(found.log_evidence) < 0.02)
+    >>> weighted = weigh({"x": x}, -x**2 / 2 + (x / 1.1) ** 2 / 2 + np.log(1.1))
+    >>> bool(weighted.k_hat < 0.5), bool(abs(weighted.log_evidence) < 0.02)
     (True, True)
     """
     smoothed = pareto_smooth(log_ratios, settings.smoothing)

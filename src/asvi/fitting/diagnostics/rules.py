@@ -38,5 +38,5 @@ def fitting_rules(
     groups: Iterable[Sequence[Rule[Measures]]], measures: Measures
 ) -> list[Rule[Measures]]:
     """Of each group of rules the first that fits."""
-    found = (first_that_fits(group, measures) for group in groups)
-    return [rule for rule in found if rule is not None]
+    firsts = (first_that_fits(group, measures) for group in groups)
+    return [rule for rule in firsts if rule is not None]

@@ -1,4 +1,4 @@
-"""Takes a Gaussian near a posterior; gives Gaussians at modes that it does not hold.
+"""Takes a Gaussian near a posterior; gives Gaussians at other modes.
 
 A climb ends at one mode, and nothing there tells of another. *Scouts* do: a few particles led from
 the prior to the posterior by temperatures. One that ends where the posterior is far above the

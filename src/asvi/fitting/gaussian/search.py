@@ -210,7 +210,7 @@ class _Search:
                 settings.min_effective_share,
             )
             is_far = fit.divergence - 2 * fit.elbo_se > self.tolerance
-            # Who may be near is told from who is not by more draws.
+            # More draws tell what may be near from what is not.
             wanted = max(self.tolerance, settings.rough_error_nat) if is_far else self.tolerance / 4
             if fit.elbo_se <= wanted:
                 break

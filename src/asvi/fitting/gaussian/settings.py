@@ -69,7 +69,7 @@ class ModeSettings:
     last_moves: int = 4
     """Moves at the posterior."""
     min_excess_nat: float = 8.0
-    """Nats by which the posterior is above a Gaussian that does not hold this part of it."""
+    """Nats by which the posterior is above a Gaussian that lacks this part of it."""
     max_deficit_nat: float = 10.0
     """Nats below the highest mode, from which on a mode is left out."""
     max_modes: int = 12

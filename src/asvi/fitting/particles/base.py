@@ -191,11 +191,11 @@ class Mixture:
 
     def _from_own_noise(self, noise: np.ndarray, k: np.ndarray) -> np.ndarray:
         """Draws of Gaussians k (draws,) of their own noise (draws, numbers)."""
-        found = np.empty_like(noise)
+        draws = np.empty_like(noise)
         for mode in range(self.modes):
             mine = k == mode
-            found[mine] = self.means[mode] + noise[mine] @ self.factors[mode].T
-        return found
+            draws[mine] = self.means[mode] + noise[mine] @ self.factors[mode].T
+        return draws
 
 
 def _draw_modes(log_shares: np.ndarray, rng: np.random.Generator) -> np.ndarray:

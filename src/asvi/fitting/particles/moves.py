@@ -139,9 +139,9 @@ class Kernel:
         if share == 0:
             self.metric = np.sqrt((away**2).sum(0) / (n - 1) + 1e-9)
             return
-        found = away.T @ away / (n - 1)
-        found = share * found + (1 - share) * np.diag(np.diag(found))
-        self.metric = np.linalg.cholesky(found + 1e-9 * np.eye(size))
+        covariance = away.T @ away / (n - 1)
+        covariance = share * covariance + (1 - share) * np.diag(np.diag(covariance))
+        self.metric = np.linalg.cholesky(covariance + 1e-9 * np.eye(size))
 
     def __call__(self, particles: Particles, temperature: float) -> Move:
         """One move of each particle."""

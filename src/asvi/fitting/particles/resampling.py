@@ -19,7 +19,7 @@ def resample(log_weights: np.ndarray, count: int, rng: np.random.Generator) -> n
     start = rng.uniform(size=(*ends.shape[:-1], 1))
     at = (np.arange(count) + start) / count * ends[..., -1:]
     if ends.ndim == 1:
-        found = np.searchsorted(ends, at)
+        index = np.searchsorted(ends, at)
     else:  # few of each: they are counted
-        found = np.sum(ends[..., None, :] < at[..., None], -1)
-    return found.clip(0, ends.shape[-1] - 1)
+        index = np.sum(ends[..., None, :] < at[..., None], -1)
+    return index.clip(0, ends.shape[-1] - 1)

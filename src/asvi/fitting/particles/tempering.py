@@ -54,13 +54,13 @@ class Path:
         of the target, ``effective`` of which are worth an independent one.
         """
         islands = len(arrived)
-        found = [bennett_by_islands(*step) for step in self.steps]
-        found.append(bennett_by_islands(self.last, arrived, effective))
-        by_island = np.sum([each for _, _, each in found], 0)
+        steps = [bennett_by_islands(*step) for step in self.steps]
+        steps.append(bennett_by_islands(self.last, arrived, effective))
+        by_island = np.sum([each for _, _, each in steps], 0)
         error = float(by_island.std(ddof=1) / np.sqrt(islands))
         # Islands are few, and what draws say of themselves knows nothing of how they mix.
-        alone = float(np.sqrt(sum(own**2 for _, own, _ in found)))
-        return float(sum(gain for gain, _, _ in found)), max(error, alone)
+        alone = float(np.sqrt(sum(own**2 for _, own, _ in steps)))
+        return float(sum(gain for gain, _, _ in steps)), max(error, alone)
 
 
 def lead(

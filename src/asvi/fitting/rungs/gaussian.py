@@ -49,17 +49,17 @@ def climb(request: Request, before: Outcome | None) -> Outcome | Refusal:
     ladder, search = request.settings.ladder, request.settings.search
     structure = problem.noise_space.structure
     if structure.size > (ladder.max_numbers_in_groups if structure.groups else ladder.max_numbers):
-        return Refusal("the model is too large for a first look")
+        return Refusal("the model is too large for a Gaussian over its noise")
     tolerance = request.plan.tolerance
     if request.effort != "thorough":
         # Where nothing more is wanted of the guide, weights make good what is left.
         tolerance, search = ladder.near_nat, replace(search, enough_nat=ladder.near_nat)
-    found = _search(request, problem, tolerance, search)
-    if isinstance(found, Refusal):
-        return found
-    outcome, gaussian = found
+    result = _search(request, problem, tolerance, search)
+    if isinstance(result, Refusal):
+        return result
+    outcome, fit = result
     moves = request.effort != "quick"
-    correction = correct_gaussian(outcome.problem, gaussian, request.key, request.correction, moves)
+    correction = correct_gaussian(outcome.problem, fit, request.key, request.correction, moves)
     # Where the Gaussian is the posterior, rounding is all the error that there is.
     rounding = outcome.details.rounding
     correction.log_evidence_se = float(np.hypot(correction.log_evidence_se, rounding))
@@ -73,11 +73,12 @@ def climb(request: Request, before: Outcome | None) -> Outcome | Refusal:
 def fit_as_asked(request: Request) -> Outcome:
     """The nearest Gaussian of the family that was asked for; its draws are not corrected."""
     problem = _problem(request, request.family)
-    found = _search(request, problem, request.plan.tolerance, request.settings.search)
-    if isinstance(found, Refusal):
-        raise NotHeldError(found.why)
-    found[0].family_reason = f"{request.family.name}, as asked for"
-    return found[0]
+    result = _search(request, problem, request.plan.tolerance, request.settings.search)
+    if isinstance(result, Refusal):
+        raise NotHeldError(result.why)
+    outcome, _ = result
+    outcome.family_reason = f"{request.family.name}, as asked for"
+    return outcome
 
 
 def _problem(request: Request, family: StructuredNormal) -> Problem:
@@ -94,9 +95,9 @@ def _search(
             f"StructuredNormal does not train parameters, and the model has {own!r}.\n"
             "Write instead:\n    asvi.fit(model, y, family=asvi.families.Coupled())"
         )
-    found = find_nearest_gaussian(problem, request.key, tolerance, settings)
-    if found is not None:
-        return _outcome(problem, found, request), found
+    fit = find_nearest_gaussian(problem, request.key, tolerance, settings)
+    if fit is not None:
+        return _outcome(problem, fit, request), fit
     structure = problem.noise_space.structure
     if problem.family.blocks and structure.groups and structure.size <= LARGEST_DENSE:
         # Groups depend on each other after all.
@@ -105,45 +106,45 @@ def _search(
     return Refusal(NONE_FOUND)
 
 
-def _outcome(problem: Problem, found: GaussianFit, request: Request) -> Outcome:
-    """What was found, once NumPyro has said the same of it."""
-    guide, density = problem.guide, found.density
-    values = guide.params_of(found.mean, found.spread, density.centring, density.anchor)
-    rounding = _check_density(problem, found, values, request.settings.numpyro_check)
+def _outcome(problem: Problem, fit: GaussianFit, request: Request) -> Outcome:
+    """The record of this fit, once NumPyro has said the same of it."""
+    guide, density = problem.guide, fit.density
+    values = guide.params_of(fit.mean, fit.spread, density.centring, density.anchor)
+    rounding = _check_density(problem, fit, values, request.settings.numpyro_check)
     # Cast by NumPy, and put in place as they are: nothing to compile.
     params = jax.device_put({n: x.astype(problem.dtype) for n, x in values.items()})
     return Outcome(
-        elbo=found.elbo,
-        elbo_se=found.elbo_se,
-        losses=-np.array(found.trail),
+        elbo=fit.elbo,
+        elbo_se=fit.elbo_se,
+        losses=-np.array(fit.trail),
         params=params,
         converged=True,
         message="converged: natural gradients found the nearest Gaussian",
-        steps=len(found.trail),
+        steps=len(fit.trail),
         skipped_steps=0,
         seconds=time.monotonic() - request.started_at,
         details=SearchDetails(
-            nearness=found.distance,
-            divergence=found.divergence,
+            nearness=fit.distance,
+            divergence=fit.divergence,
             centring=float(density.centring.mean()),
             rounding=rounding,
         ),
         problem=problem,
-        start=found.start,
+        start=fit.start,
     )
 
 
 def _check_density(
-    problem: Problem, found: GaussianFit, params: dict[str, Any], settings: NumpyroCheckSettings
+    problem: Problem, fit: GaussianFit, params: dict[str, Any], settings: NumpyroCheckSettings
 ) -> float:
     """Nats of a draw that are lost to rounding; raises where NumPyro knows other densities."""
     some = slice(0, settings.draws)
-    with precision(found.is_double):
-        values = found.density.sites(found.draws[some])
+    with precision(fit.is_double):
+        values = fit.density.sites(fit.draws[some])
     completion = Completion.of(problem)
     if completion is not None:
         values |= completion(values, np.random.default_rng(7))[0]
     values = {site.name: values[site.name] for site in problem.program.latent}
     example = {name: x[0] for name, x in values.items()}
     check = NumpyroCheck(problem, params, example, beside_guide=True, settings=settings)
-    return check(values, params, found.log_ratios[some])
+    return check(values, params, fit.log_ratios[some])
