@@ -26,11 +26,13 @@ test: setup
 test-all: setup
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
-check: setup
+check: $(VENV)/.docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+	$(BIN)/python -m benchmarks.report --check
+	$(BIN)/mkdocs build --strict --quiet
 
 bench: setup
 	$(BIN)/python -m benchmarks.foundation
@@ -54,9 +56,12 @@ deep-generative: setup
 neural-sde: setup
 	$(BIN)/python -m experiments.neural_sde --out out/neural-sde
 
-docs: setup
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
+docs: $(VENV)/.docs
 	$(BIN)/mkdocs build --strict
+
+$(VENV)/.docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
+	touch $@
 
 clean:
 	rm -rf $(VENV) out site .jax_cache .pytest_cache .ruff_cache .hypothesis

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import hashlib
 import json
 import platform
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +20,9 @@ from numpyro.infer import SVI
 
 import asvi
 
-RESULTS = Path(__file__).parent / "results"
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def train(
@@ -66,7 +71,7 @@ def seconds(run: Callable[[], Any], repeats: int = 5) -> float:
 
 
 def save(name: str, rows: Any) -> None:
-    """Write ``results/{name}.json`` with the versions that made it."""
+    """Write ``results/{name}.json`` with the versions that made it, and the module that called."""
     RESULTS.mkdir(exist_ok=True)
     versions = {
         "python": platform.python_version(),
@@ -74,9 +79,29 @@ def save(name: str, rows: Any) -> None:
         "numpyro": numpyro.__version__,
         "asvi": asvi.__version__,
     }
+    module = Path(sys._getframe(1).f_globals["__file__"]).resolve()
+    made_by = {"module": str(module.relative_to(ROOT)), "fingerprint": fingerprint(module)}
     path = RESULTS / f"{name}.json"
-    path.write_text(json.dumps({"versions": versions, "rows": rows}, indent=1) + "\n")
-    print(f"wrote {path.relative_to(RESULTS.parent.parent)}")
+    found = {"versions": versions, "made_by": made_by, "rows": rows}
+    path.write_text(json.dumps(found, indent=1) + "\n")
+    print(f"wrote {path.relative_to(ROOT)}")
+
+
+def fingerprint(module: Path) -> str:
+    """What a module does, in sixteen letters: comments, doc-strings, empty lines do not count."""
+    text = module.read_text()
+    lines = dict(enumerate(text.splitlines(), 1))
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, DOCUMENTED) and ast.get_docstring(node) is not None:
+            for line in range(node.body[0].lineno, node.body[0].end_lineno + 1):
+                lines[line] = ""
+    code = [line for line in lines.values() if line.strip() and not line.lstrip().startswith("#")]
+    return hashlib.sha256("\n".join(code).encode()).hexdigest()[:16]
+
+
+def release(version: str) -> str:
+    """``0.2`` of ``0.2.1.dev3``: what users see may change between these."""
+    return ".".join(version.split(".")[:2])
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -86,6 +111,8 @@ def table(rows: list[dict[str, Any]]) -> str:
     head = list(rows[0])
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for row in rows:
+        if list(row) != head:
+            raise ValueError(f"a row has the columns {list(row)}, its table {head}")
         cells = [f"{v:.4g}" if isinstance(v, float) else str(v) for v in row.values()]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)

@@ -1,22 +1,17 @@
 """Takes a number of generated models; gives how many have another density than NumPyro's.
 
 ``python -m benchmarks.model_laws --count 5000 --minutes 20``: the laws of
-``tests/test_model_laws.py``, over more models than a test has time for. What is told is how many
-there was time for.
+``tests/density/test_model_laws.py``, over more models than a test has time for. What is told is
+how many there was time for.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 import time
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-
-from test_model_laws import density_differs, run_by_numpy
 
 from benchmarks.harness import save
+from tests.density.test_model_laws import density_differs, run_by_numpy
 
 __all__ = ["main"]
 

@@ -1,52 +1,55 @@
-"""Takes the committed results; puts them as tables between the markers in README and docs.
+"""Takes the committed results; puts them as tables between the markers in README, pages and site.
 
 ``python -m benchmarks.report`` after a benchmark: a page says ``<!-- begin: foundation/Cost of a
 step -->`` and ``<!-- end -->``, and what stands between is made from ``results/foundation.json``.
+``python -m benchmarks.report --check`` writes nothing, and fails where :mod:`benchmarks.checks`
+finds something.
 """
 
 from __future__ import annotations
 
-import json
-import re
+import argparse
+import sys
 from pathlib import Path
 
-from benchmarks.harness import RESULTS, table
+from benchmarks.checks import faults
+from benchmarks.stored import filled
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-MARKED = re.compile(r"(<!-- begin: (?P<name>[^>]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+RESULTS = ROOT / "benchmarks" / "results"
 
 
-def rows_of(name: str) -> str:
-    """The table ``file`` or ``file/title``, or a whole Markdown file of the results folder.
-
-    A path that begins with ``experiments/`` is a Markdown file, or a JSON list of rows, there.
-    """
-    if name.startswith("experiments/") or name.endswith(".md"):
-        path = (ROOT if name.startswith("experiments/") else RESULTS) / name
-        text = path.read_text()
-        shown = text.strip() if path.suffix == ".md" else table(json.loads(text))
-        return f"\n{shown}\n\n<sub>{path.relative_to(ROOT)}</sub>\n\n"
-    file, _, title = name.partition("/")
-    stored = json.loads((RESULTS / f"{file}.json").read_text())
-    rows = stored["rows"][title] if title else stored["rows"]
-    versions = ", ".join(f"{k} {v}" for k, v in stored["versions"].items())
-    return f"\n{table(rows)}\n\n<sub>benchmarks/results/{file}.json: {versions}</sub>\n\n"
+def pages() -> list[Path]:
+    """README, the site, a page for each study of benchmarks, and the studies of experiments."""
+    found = [ROOT / "README.md"]
+    for folder in ("docs/**/*.md", "benchmarks/**/*.md", "experiments/*/README.md"):
+        found += sorted(ROOT.glob(folder))
+    return [page for page in found if RESULTS not in page.parents]
 
 
-def filled(text: str) -> str:
-    """A page with every marked table made anew."""
-    return MARKED.sub(lambda m: m[1] + rows_of(m["name"]) + m[4], text)
+def check() -> list[str]:
+    """What is wrong with the tables of all pages, a line each."""
+    return [
+        f"{page.relative_to(ROOT)}:{fault}"
+        for page in pages()
+        for fault in faults(page.read_text())
+    ]
 
 
-def main() -> None:
-    for page in PAGES:
-        before = page.read_text()
-        after = filled(before)
-        if after != before:
-            page.write_text(after)
-            print(f"wrote {page.relative_to(ROOT)}")
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.report")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail on a fault")
+    if not parser.parse_args().check:
+        for page in pages():
+            before = page.read_text()
+            after = filled(before)
+            if after != before:
+                page.write_text(after)
+                print(f"wrote {page.relative_to(ROOT)}")
+    found = check()
+    print("\n".join(found) if found else "all tables are those of the stored results")
+    return 1 if found else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -16,12 +16,12 @@ import jax
 import numpy as np
 
 import asvi
-from asvi.families import AR1, ConvexUpdate, MeanField, MultivariateNormal
+from asvi.families import AR1, ConvexUpdate, Coupled, MeanField, MultivariateNormal
 from benchmarks.harness import save, table
 
 OFF = 0.3
 WAYS = {
-    "as it comes": (None, {}),
+    "coupled": (Coupled(), {}),
     "convex update": (ConvexUpdate(), {}),
     "mean field": (MeanField(), {}),
     "full-rank Gaussian": (MultivariateNormal(), {}),

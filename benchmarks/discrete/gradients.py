@@ -19,7 +19,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 import asvi
-from asvi.objective.elbo import log_density, trace_of
+from asvi.program.run_trace import log_density, trace_of
 from benchmarks.discrete.models import MODELS, Small, hmm
 from benchmarks.harness import save, table
 
@@ -127,7 +127,7 @@ def errors(name: str, small: Small, draws: int) -> list[dict[str, Any]]:
     gradient = jax.grad(elbo)
     truth, spread = moments(lambda key: gradient(flat, key), draws, 1)
     rows = []
-    for way in small.directions:
+    for way in small.ways:
         loss = asvi.ELBO(num_particles=2, discrete=way)
 
         def one(key, loss=loss):

@@ -69,6 +69,21 @@ HEADLINE_HEAD = (
     "slower than NUTS",
 )
 
+VERDICTS_HEAD = (
+    "method",
+    "verdict",
+    "fits, half tuning",
+    "of them right",
+    "fits, half held-out",
+    "right of these",
+)
+JUDGED = ("asvi", "structured-normal")  # methods whose verdict is in words
+VERDICTS = {
+    "good": ("good",),
+    "usable": ("usable", "usable with resampling"),
+    "not trustworthy": ("not trustworthy",),
+}
+
 ABOUT = """# The race: error against seconds
 
 A fit is *right* where each posterior mean is within 0.1 sd and each sd within 10% of the reference.
@@ -214,6 +229,18 @@ def by_problem(rows: list[Row]) -> Table:
     return Table(PROBLEMS_HEAD, lines)
 
 
+def by_verdict(rows: list[Row]) -> Table:
+    """How many fits had a verdict, and how many of these were right, by half."""
+    lines = []
+    for method in JUDGED:
+        for verdict, words in VERDICTS.items():
+            own = [r for r in rows if r["method"] == method and r["verdict"] in words]
+            halves = [[r for r in own if r["half"] == name] for name in ("tuning", "held-out")]
+            counts = [n for half in halves for n in (len(half), sum(map(right, half)))]
+            lines.append(dict(zip(VERDICTS_HEAD, (method, verdict, *counts))))
+    return Table(VERDICTS_HEAD, [line for line in lines if any(list(line.values())[2:])])
+
+
 def versions(rows: list[Row]) -> str:
     """Every version that made a fit, by library: several where fits were made at several times."""
     found: dict[str, dict[str, None]] = {}
@@ -233,6 +260,7 @@ def write(rows: list[Row], results: Path) -> str:
     rows_of = ({**row, "problems": row["fits"]} for row in tables["All problems"].rows)
     headline = [{name: row[name] for name in HEADLINE_HEAD} for row in rows_of]
     (results / "headline.md").write_text(Table(HEADLINE_HEAD, headline).markdown())
+    (results / "verdicts.md").write_text(by_verdict(rows).markdown())
     stored = {"summary": {title: table.rows for title, table in tables.items()}, "fits": rows}
     (results / "table.json").write_text(json.dumps(stored, indent=1, allow_nan=False) + "\n")
     return tables["All problems"].markdown()

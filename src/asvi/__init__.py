@@ -3,7 +3,8 @@
 ``asvi.fit(model, *data)`` is all that most need. The names, by stage of the pipeline
 ``model → program → family → guide → objective → fit → posterior``:
 
-- :class:`Program`, :class:`Site`: the structure of a model;
+- :class:`Program`, :class:`Site`: the structure of a model; :class:`Interpretation`: a run of it
+  that reaches into its loops and branches;
 - :mod:`asvi.families`: what a site's surrogate is made of; :func:`register_parameters`,
   :func:`register_substitution` for distributions of your own;
 - :class:`AutoASVI`, :func:`autoguide`: the guide;
@@ -14,6 +15,9 @@
 - :mod:`asvi.tasks`: embedded problems with exact answers.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from asvi import families, tasks
 from asvi.errors import AsviError, FamilyError, InternalError, LossError, ModelError, SiteError
 from asvi.families import register_parameters, register_substitution
@@ -21,7 +25,10 @@ from asvi.fitting.training.step_sizes import in_units
 from asvi.guide.auto_asvi import AutoASVI, autoguide
 from asvi.objective.elbo import ELBO
 from asvi.program.compiling import keep_programs
-from asvi.program.program import Program, Site
+from asvi.program.control_flow.interpretation import Interpretation
+from asvi.program.program import Program
+from asvi.program.site import Site
+from asvi.results import old_names
 from asvi.results.fit import Fit, fit, load, resume
 from asvi.results.posterior import Posterior
 
@@ -34,6 +41,7 @@ __all__ = [
     "FamilyError",
     "Fit",
     "InternalError",
+    "Interpretation",
     "LossError",
     "ModelError",
     "Posterior",
@@ -52,10 +60,14 @@ __all__ = [
     "tasks",
 ]
 
+old_names.install()
+
+if TYPE_CHECKING:
+    from asvi.results import plot as plot
+
 
 def __getattr__(name: str):
-    if name == "plot":  # matplotlib takes its time to import
-        from asvi.results import plot
-
-        return plot
+    """:mod:`asvi.plot`, which waits for matplotlib until it is asked for, and modules of 0.1."""
+    if name in old_names.MOVED:
+        return import_module(f"asvi.{name}")
     raise AttributeError(f"module 'asvi' has no attribute {name!r}")

@@ -106,7 +106,7 @@ Count = Annotated[int | None, typer.Option(min=1, help="Overrides the protocol."
 Out = Annotated[Path, typer.Option(help="Results folder; a run goes on from what it holds.")]
 
 
-def _table_command(kind: str, told: str) -> None:
+def _table_command(kind: str, help_text: str) -> None:
     """Add ``asvi bench {kind}``; both tables read the same cells."""
 
     def command(
@@ -121,7 +121,7 @@ def _table_command(kind: str, told: str) -> None:
     ) -> None:
         _bench(kind, protocol, task_names, families, seeds, steps, out)
 
-    bench.command(kind, help=told)(command)
+    bench.command(kind, help=help_text)(command)
 
 
 _table_command(
@@ -148,7 +148,7 @@ def _split(names: str) -> list[str] | None:
 
 
 def main() -> None:
-    """The console script: our errors are told, not traced; what is compiled is kept."""
+    """The console script: our errors are shown, not traced; what is compiled is kept."""
     with suppress(OSError):  # no place to keep it is no reason to stop
         keep_programs()
     try:

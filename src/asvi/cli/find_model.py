@@ -66,12 +66,12 @@ def read_data(path: Path | None) -> dict[str, np.ndarray]:
 def _where(error: Exception, path: Path) -> str:
     """The user's own lines of a traceback, and the error."""
     home = path.parent.resolve()
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if home in Path(frame.filename).resolve().parents
+    calls = [
+        call
+        for call in traceback.extract_tb(error.__traceback__)
+        if home in Path(call.filename).resolve().parents
     ]
-    lines = [f'  File "{f.filename}", line {f.lineno}\n    {f.line}' for f in frames]
+    lines = [f'  File "{c.filename}", line {c.lineno}\n    {c.line}' for c in calls]
     if isinstance(error, SyntaxError):
         lines.append(f'  File "{error.filename}", line {error.lineno}\n    {error.text or ""}')
     return "\n".join([*lines, f"{type(error).__name__}: {error}"])

@@ -1,13 +1,13 @@
-"""Takes blocks; gives a square matrix that is full in a core, and by cells elsewhere.
+"""Takes blocks; gives a square matrix that is full in a core, and in blocks elsewhere.
 
 .. math::
 
     M = \\begin{pmatrix} C & R \\\\ D & B \\end{pmatrix}
 
-with C over the core, B full within each cell and 0 between two cells. Solving, determinants and
-products cost as many operations as there are cells: B is eliminated cell by cell, and what is left
-is the *Schur complement* :math:`S = C - R B^{-1} D`, a matrix of the core's size. Without cells, it
-is C.
+with C over the core, B full within each block and 0 between two blocks. Solving, determinants and
+products cost as many operations as there are blocks: B is eliminated block by block, and what is
+left is the *Schur complement* :math:`S = C - R B^{-1} D`, a matrix of the core's size. Without
+blocks, it is C.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ import numpy as np
 
 from asvi.density.block_structure import BlockStructure
 
-__all__ = ["Arrowhead", "ArrowheadEigen", "summed"]
+__all__ = ["Arrowhead", "ArrowheadEigen", "sum_products"]
 
 Blocks = tuple[np.ndarray, ...]
 
 
 @dataclass(frozen=True)
 class Arrowhead:
-    """A square matrix over the numbers of ``cells``; each tuple has an array for each group.
+    """A square matrix over the numbers of ``structure``; each tuple has an array for each group.
 
-    >>> cells = Cells(np.array([0]), (np.array([[1], [2]]),))
-    >>> arrow = Arrow.of_entries(cells, lambda i, j: np.where(i == j, 4.0, 1.0))
-    >>> arrow.dense()
+    >>> structure = BlockStructure(np.array([0]), (np.array([[1], [2]]),))
+    >>> matrix = Arrowhead.of_entries(structure, lambda i, j: np.where(i == j, 4.0, 1.0))
+    >>> matrix.to_dense()
     array([[4., 1., 1.],
            [1., 4., 0.],
            [1., 0., 4.]])
-    >>> arrow.solve(np.array([6.0, 5.0, 5.0]))
+    >>> matrix.solve(np.array([6.0, 5.0, 5.0]))
     array([1., 1., 1.])
     """
 
     structure: BlockStructure
     core: np.ndarray  # (core, core)
-    down: Blocks = ()  # (cells, b, core): rows of cells, columns of the core
-    right: Blocks = ()  # (cells, core, b)
-    blocks: Blocks = ()  # (cells, b, b)
+    down: Blocks = ()  # (members, b, core): rows of blocks, columns of the core
+    right: Blocks = ()  # (members, core, b)
+    blocks: Blocks = ()  # (members, b, b)
 
     @classmethod
     def of_entries(cls, structure: BlockStructure, entry: Callable[..., np.ndarray]) -> Arrowhead:
@@ -95,7 +95,7 @@ class Arrowhead:
         return found
 
     def entries(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """Entries at these rows and columns, of one shape; 0 between cells."""
+        """Entries at these rows and columns, of one shape; 0 between blocks."""
         found = np.zeros(rows.shape, self.core.dtype)
         for array, known, index in self._where(rows, columns):
             found[known] = array[index]
@@ -105,7 +105,7 @@ class Arrowhead:
     def of_pairs(
         cls, structure: BlockStructure, rows: np.ndarray, columns: np.ndarray
     ) -> Arrowhead:
-        """True at these pairs, (pairs,) each, and at the diagonal; pairs between cells are lost."""
+        """True at these pairs, (pairs,) each, and at the diagonal; not between blocks."""
         found = cls.of_entries(structure, lambda i, j: i == j)
         for array, _, index in found._where(rows, columns):
             array[index] = True
@@ -118,8 +118,8 @@ class Arrowhead:
         i, j = self.structure.in_core[rows], self.structure.in_core[columns]
         m = (i >= 0) & (j >= 0)
         yield self.core, m, (i[m], j[m])
-        for k, (cell, place) in enumerate(self.structure.in_groups):
-            to, of, row, column = cell[rows], cell[columns], place[rows], place[columns]
+        for k, (member, place) in enumerate(self.structure.in_groups):
+            to, of, row, column = member[rows], member[columns], place[rows], place[columns]
             m = (to >= 0) & (j >= 0)
             yield self.down[k], m, (to[m], row[m], j[m])
             m = (i >= 0) & (of >= 0)
@@ -127,7 +127,7 @@ class Arrowhead:
             m = (to >= 0) & (to == of)
             yield self.blocks[k], m, (to[m], row[m], column[m])
 
-    def dense(self) -> np.ndarray:
+    def to_dense(self) -> np.ndarray:
         index = np.arange(self.structure.size)
         return self.entries(*np.meshgrid(index, index, indexing="ij"))
 
@@ -143,11 +143,11 @@ class Arrowhead:
         found[self.structure.core] = total
         return found
 
-    def schur(self) -> np.ndarray:
+    def schur_complement(self) -> np.ndarray:
         """C - R B⁻¹ D."""
         found = self.core
         for right, block, down in zip(self.right, self.blocks, self.down, strict=True):
-            found = found - summed(right, np.linalg.solve(block, down))
+            found = found - sum_products(right, np.linalg.solve(block, down))
         return found
 
     def solve(self, x: np.ndarray, among: np.ndarray | None = None) -> np.ndarray:
@@ -166,7 +166,7 @@ class Arrowhead:
             both = np.concatenate([down, (kept * x[group])[:, :, None]], -1)
             solved = np.linalg.solve(block, both)
             parts.append((group, solved))
-            rest = rest - summed(right, solved[..., :-1])
+            rest = rest - sum_products(right, solved[..., :-1])
             left = left - np.einsum("cgb,cb->g", right, solved[..., -1])
         core = np.linalg.solve(rest, left)
         found[self.structure.core[inner]] = core
@@ -177,7 +177,7 @@ class Arrowhead:
     def log_det(self) -> float:
         """Logarithm of the determinant's size."""
         inner = sum(float(np.linalg.slogdet(block)[1].sum()) for block in self.blocks)
-        return float(np.linalg.slogdet(self.schur())[1]) + inner
+        return float(np.linalg.slogdet(self.schur_complement())[1]) + inner
 
     # ------------------------------------------------------------------------ symmetric ones
 
@@ -186,7 +186,7 @@ class Arrowhead:
         try:
             for block in self.blocks:
                 np.linalg.cholesky(block)
-            np.linalg.cholesky(self.schur())
+            np.linalg.cholesky(self.schur_complement())
         except np.linalg.LinAlgError:
             return False
         return True
@@ -194,13 +194,13 @@ class Arrowhead:
     def variances(self, among: np.ndarray) -> np.ndarray:
         """Diagonal of the inverse within the rows and columns ``among``, (numbers,); else 0.
 
-        All numbers of cells are among them.
+        All numbers of blocks are among them.
         """
         inner = among[self.structure.core]
         rest, ways, found = self.core[np.ix_(inner, inner)], [], np.zeros(self.structure.size)
         for k, block in enumerate(self.blocks):
             ways.append(np.linalg.solve(block, self.down[k][:, :, inner]))
-            rest = rest - summed(self.right[k][:, inner], ways[k])
+            rest = rest - sum_products(self.right[k][:, inner], ways[k])
         inverse = np.linalg.inv(rest)
         found[self.structure.core[inner]] = np.diag(inverse)
         for k, group in enumerate(self.structure.groups):
@@ -220,12 +220,12 @@ class Arrowhead:
 
     def by_size(self, damping: float = 0.0) -> ArrowheadEigen:
         """A positive matrix like this one: eigenvalues by their size, with ``damping`` added."""
-        return self.bent(lambda curve: _no_smaller(curve) + damping)
+        return self.with_eigenvalues(lambda curve: _no_smaller(curve) + damping)
 
-    def bent(self, positive: Callable[[np.ndarray], np.ndarray]) -> ArrowheadEigen:
+    def with_eigenvalues(self, positive: Callable[[np.ndarray], np.ndarray]) -> ArrowheadEigen:
         """The matrix whose eigenvalues are ``positive`` of this one's.
 
-        Those of the cells, and of the Schur complement that is left.
+        Those of the blocks, and of the Schur complement that is left.
         """
         axes, sizes, core = [], [], self.core
         for k, block in enumerate(self.blocks):
@@ -234,14 +234,14 @@ class Arrowhead:
             axes.append(along)
             sizes.append(size)
             rotated = np.swapaxes(along, 1, 2) @ self.down[k]
-            core = core - summed(np.swapaxes(rotated, 1, 2), rotated / size[..., None])
+            core = core - sum_products(np.swapaxes(rotated, 1, 2), rotated / size[..., None])
         curve, along = np.linalg.eigh(core)
         return ArrowheadEigen(self, along, positive(curve), tuple(axes), tuple(sizes))
 
 
 @dataclass(frozen=True)
 class ArrowheadEigen:
-    """A positive matrix by the eigenvectors of its cells and of its Schur complement."""
+    """A positive matrix by the eigenvectors of its blocks and of its Schur complement."""
 
     like: Arrowhead
     core_axes: np.ndarray
@@ -253,29 +253,29 @@ class ArrowheadEigen:
         found, structure = np.empty(x.shape), self.like.structure
         left, ways = x[structure.core], []
         for k, group in enumerate(structure.groups):
-            ways.append(self._in_cells(k, x[group][..., None])[..., 0])
+            ways.append(self._solve_blocks(k, x[group][..., None])[..., 0])
             left = left - np.einsum("cbg,cb->g", self.like.down[k], ways[k])
         core = self.core_axes @ ((self.core_axes.T @ left) / self.core_sizes)
         found[structure.core] = core
         for k, group in enumerate(structure.groups):
-            moved = self._in_cells(k, (self.like.down[k] @ core)[..., None])[..., 0]
+            moved = self._solve_blocks(k, (self.like.down[k] @ core)[..., None])[..., 0]
             found[group] = ways[k] - moved
         return found
 
-    def _in_cells(self, k: int, x: np.ndarray) -> np.ndarray:
+    def _solve_blocks(self, k: int, x: np.ndarray) -> np.ndarray:
         return self.axes[k] @ ((np.swapaxes(self.axes[k], 1, 2) @ x) / self.sizes[k][..., None])
 
     def log_det(self) -> float:
         return float(sum(np.sum(np.log(s)) for s in (self.core_sizes, *self.sizes)))
 
-    def arrow(self) -> Arrowhead:
+    def to_arrowhead(self) -> Arrowhead:
         """The matrix itself."""
         core = (self.core_axes * self.core_sizes) @ self.core_axes.T
         blocks = []
         for k, (axes, sizes) in enumerate(zip(self.axes, self.sizes, strict=True)):
             blocks.append((axes * sizes[:, None, :]) @ np.swapaxes(axes, 1, 2))
             down = self.like.down[k]
-            core = core + summed(np.swapaxes(down, 1, 2), self._in_cells(k, down))
+            core = core + sum_products(np.swapaxes(down, 1, 2), self._solve_blocks(k, down))
         return Arrowhead(self.like.structure, core, self.like.down, self.like.right, tuple(blocks))
 
 
@@ -284,8 +284,8 @@ def _no_smaller(curve: np.ndarray) -> np.ndarray:
     return np.maximum(size, 1e-10 * size.max(initial=0.0) + 1e-12)
 
 
-def summed(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Sum over cells of the products of (cells, k, b) with (cells, b, m)."""
+def sum_products(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Sum over members of the products of (members, k, b) with (members, b, m)."""
     count, rows, inner = left.shape
     return np.swapaxes(left, 0, 1).reshape(rows, count * inner) @ right.reshape(
         count * inner, right.shape[-1]

@@ -15,6 +15,7 @@ from typing import Any
 import jax
 
 from asvi.density.many_draws import ManyDraws
+from asvi.density.settings import DensitySettings
 from asvi.program.arguments import Arguments, check_arrays
 from asvi.program.changes import Changes
 from asvi.program.compiling import Compiled
@@ -31,6 +32,7 @@ class BoundModel:
     """A model with its arguments.
 
     :param check: whether the arguments are a user's, and not stand-ins of their shapes.
+    :param settings: limits of all that is made of its density.
 
     >>> import numpyro, numpyro.distributions as dist
     >>> def model(y):
@@ -41,7 +43,15 @@ class BoundModel:
     ['mu']
     """
 
-    def __init__(self, model: Callable, args: tuple, kwargs: dict[str, Any], check: bool = True):
+    def __init__(
+        self,
+        model: Callable,
+        args: tuple,
+        kwargs: dict[str, Any],
+        check: bool = True,
+        settings: DensitySettings = DensitySettings(),
+    ):
+        self.settings = settings
         self.arguments = Arguments(args, kwargs)
         check_arrays(args, kwargs)
         look = Program.of if check else Program.unchecked
@@ -101,7 +111,8 @@ class BoundModel:
     def map_in_batches(self, name: str, one: Callable) -> ManyDraws:
         """``one(key, draw, *rest)``, a function of this model, to be had at many draws."""
         return self.kept(
-            ("over draws", name), lambda: ManyDraws(one, self._unchanged, self._double)
+            ("over draws", name),
+            lambda: ManyDraws(one, self._unchanged, self._double, self.settings.evaluator),
         )
 
     def compile_ahead(self, name: Any, make: Callable[[], Callable], *inputs: Any) -> None:

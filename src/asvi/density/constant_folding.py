@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal
 from jax.interpreters import partial_eval
 
-from asvi.density.numpy_backend import Tape
+from asvi.density.numpy_backend import numpy_function
+from asvi.density.settings import EvaluatorSettings
 from asvi.program.compiling import Compiled
 from asvi.program.traced import evaluate, remake, without_unused
 
@@ -23,14 +26,16 @@ __all__ = ["fold_constants"]
 _SPREADS = {"broadcast_in_dim", "iota"}
 
 
-def fold_constants(jaxpr: Any, consts: list[Any]) -> tuple[Any, list[Any]]:
+def fold_constants(
+    jaxpr: Any, consts: list[Any], settings: EvaluatorSettings = EvaluatorSettings()
+) -> tuple[Any, list[Any]]:
     """The program that is left, and its constants; these are a program's first inputs.
 
     >>> import jax.numpy as jnp
     >>> from asvi.program.traced import Traced
     >>> data = jnp.arange(3.0)
     >>> traced = Traced(lambda x: jnp.sum(x * jnp.cumsum(data)), 1.0)
-    >>> left, known = folded(traced.jaxpr, traced.consts)
+    >>> left, known = fold_constants(traced.jaxpr, traced.consts)
     >>> [eqn.primitive.name for eqn in left.eqns], known[0].tolist()
     (['convert_element_type', 'mul', 'reduce_sum'], [0.0, 1.0, 3.0])
     """
@@ -51,17 +56,20 @@ def fold_constants(jaxpr: Any, consts: list[Any]) -> tuple[Any, list[Any]]:
     if not first:
         return without_unused(jaxpr, consts)
     beforehand = remake(jaxpr, invars=constants, outvars=wanted, eqns=first)
-    values = _computed(beforehand, consts)
+    values = _run_once(beforehand, consts, settings)
     left = remake(jaxpr, invars=[*wanted, *inputs], eqns=rest)
     return without_unused(left, values)
 
 
-def _computed(jaxpr: Any, consts: list[Any]) -> list[Any]:
+def _run_once(jaxpr: Any, consts: list[Any], settings: EvaluatorSettings) -> list[Any]:
     """The outputs of a program that is run once; by NumPy where it knows how."""
     used, inputs = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
     given = [c for c, is_used in zip(consts, inputs, strict=True) if is_used]
-    try:
-        return Tape(ClosedJaxpr(used, []))([np.asarray(c) for c in given])
-    except (NotImplementedError, TypeError):  # random bits, keys, and the like
-        run = Compiled(lambda *xs: evaluate(used, [], xs), once=True)
-        return list(run(*given))
+    # Keys of random numbers, and what is being recorded by somebody else, are no arrays.
+    has_keys = any(jnp.issubdtype(v.aval.dtype, jax.dtypes.extended) for v in used.invars)
+    if not has_keys and not any(isinstance(c, jax.core.Tracer) for c in given):
+        run = numpy_function(ClosedJaxpr(used, []), settings=settings)
+        if run is not None:
+            return run(*map(np.asarray, given))
+    compiled = Compiled(lambda *xs: evaluate(used, [], xs), once=True)
+    return list(compiled(*given))

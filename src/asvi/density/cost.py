@@ -12,7 +12,8 @@ __all__ = ["work_of"]
 
 #: Simple operations that make one random number. (A gamma's are those of all its proposals.)
 _OF_RANDOM = {"random_bits": 100, "random_split": 100, "random_fold_in": 100, "random_gamma": 1000}
-_ROUNDS = 10  # of a loop without a known end: those of samplers that reject
+#: constant of the formula: rounds of a loop without a known end, as of samplers that reject.
+_ROUNDS = 10
 
 
 def work_of(jaxpr: Any, each: float = 0.0) -> float:

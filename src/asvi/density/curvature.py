@@ -1,16 +1,17 @@
 """Takes a model's density over its noise; gives a function of points: value, slope and Hessian.
 
 Columns of the Hessian are had by products with directions. A model that is all core has as many as
-numbers; one in cells (:mod:`asvi.density.block_structure`) has one for each number of the core, and
-one for each number of a cell, for all cells at once. A last one, at random in the cells, shows
-whether they meet after all: its product with the Hessian has then more in it than each cell's own.
+numbers; one in blocks (:mod:`asvi.density.block_structure`) has one for each number of the core,
+and one for each number of a block, for all blocks at once. A last one, at random in the blocks,
+shows whether they meet after all: its product with the Hessian has then more in it than each
+block's own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -18,31 +19,25 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from asvi.density.arrowhead import Arrowhead
-from asvi.density.block_structure import LARGEST_DENSE, BlockStructure
-from asvi.density.evaluators import CompiledEvaluator, NumpyEvaluator
+from asvi.density.block_structure import BlockStructure
+from asvi.density.evaluators import CompiledEvaluator, NumpyEvaluator, averaged_draws
+from asvi.density.known_derivatives import NoDerivative
 from asvi.density.noise_space import NoiseSpace
+from asvi.density.refusal import Refusal
+from asvi.density.settings import DensitySettings
 from asvi.density.traced_density import TracedDensity
 
 __all__ = [
     "BlockDensity",
     "BlocksMeet",
     "MeanDerivatives",
-    "averaged_draws",
     "block_density",
     "precision",
 ]
 
-MOST, LEAST = 64, 16  # points that are looked at in one call, and as few as there may be draws
-NUMBERS = 640_000  # of all draws: large models have fewer
-LEAK = 0.1  # of a cell's own curvature, that cells may have among each other: the root mean square
-LOST = 0.05  # nats that may be lost so where a matrix without cells is to be had
-WIDEST = 2**22  # numbers that are worked on at once
-SMALL = 25_000  # cost of a look at a point below which NumPy is done before the compiler is
-ROOM = 100_000  # and cost of as many points as NumPy looks at in one go
-
 
 class BlocksMeet(Exception):
-    """Groups depend on each other directly, in a model that is small enough to do without cells."""
+    """Blocks depend on each other directly, in a model that is small enough to do without."""
 
 
 @dataclass
@@ -52,11 +47,6 @@ class MeanDerivatives:
     value: np.ndarray  # (points,)
     slope: np.ndarray  # mean gradient
     hessian: Arrowhead  # mean Hessian
-
-
-def averaged_draws(size: int) -> int:
-    """Draws of this many numbers that are averaged over, in pairs."""
-    return 2 * int(np.clip(NUMBERS // (2 * size), LEAST // 2, MOST // 2))
 
 
 @contextmanager
@@ -69,7 +59,7 @@ def precision(double: bool) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class BlockDensity:
-    """A model's density over its numbers: programs that look at points, and what that costs."""
+    """A model's density over its numbers: an evaluator at points, and what a point costs."""
 
     evaluator: NumpyEvaluator | CompiledEvaluator
     structure: BlockStructure
@@ -77,25 +67,37 @@ class BlockDensity:
     cost: float
     centring: np.ndarray  # (numbers,), see `asvi.density.noncentering`
     anchor: np.ndarray
+    settings: DensitySettings = field(default_factory=DensitySettings)
+
+    @property
+    def averaged_draws(self) -> int:
+        """Draws that are averaged over, in pairs."""
+        return averaged_draws(self.structure.size, self.settings.evaluator)
+
+    @property
+    def may_be_dense(self) -> bool:
+        """Whether a Hessian without blocks is to be had."""
+        return self.structure.size <= self.settings.blocks.max_dense_numbers
 
     def is_fine(self) -> bool:
         """Whether nothing is wrong with the data, as far as it can tell."""
-        return self.evaluator.recorded.is_fine(self.evaluator.data[1])
+        return self.evaluator.density.is_fine(self.evaluator.data[1])
 
     def __call__(self, points: np.ndarray) -> MeanDerivatives | None:
         """What is seen at points (points, numbers); None where something is not finite.
 
-        Where cells meet after all it gives None, too, or raises :class:`BlocksMeet`.
+        Where blocks meet after all it gives None, too, or raises :class:`BlocksMeet`.
         """
         value, slope, columns = self.evaluator.derivatives(points, self.centring, self.anchor)
         if not all(np.isfinite(a).all() for a in (value, slope, columns)):
             return None
-        hessian = _assembled(self.structure, columns)
+        hessian = _assemble(self.structure, columns)
         if self.structure.groups:
-            lost = _lost(hessian, self.directions[-1], columns[-1])
-            if self.structure.size <= LARGEST_DENSE and lost > LOST:
+            settings = self.settings.evaluator
+            lost = _lost_nats(hessian, self.directions[-1], columns[-1])
+            if self.may_be_dense and lost > settings.max_leak_nat:
                 raise BlocksMeet
-            if lost > LEAK**2 / 4 * self.structure.size:
+            if lost > settings.max_block_leak**2 / 4 * self.structure.size:
                 return None
         return MeanDerivatives(value, slope, hessian)
 
@@ -116,29 +118,63 @@ class BlockDensity:
         return self.evaluator.prior_moments(points, self.centring, self.anchor)
 
 
-def block_density(space: NoiseSpace, params: dict[str, Any], double: bool) -> BlockDensity:
-    """The density as it is over the noise, without centring."""
-    directions = _directions(space.structure)
-    recorded = space.bound.kept(("recorded", double), lambda: TracedDensity(space, params, double))
-    params = recorded.typed(params)
-    breadth = space.size + max((np.size(x) for x in recorded.consts), default=0)
-    cost, blank = float(len(directions)) * breadth, np.zeros(space.size)
-    about, data = (recorded, directions), (recorded.consts, params)
-    most, evaluator = averaged_draws(space.size), None
-    with precision(double):
-        if double and cost < SMALL and recorded.is_plain:
-            few = int(np.clip(ROOM // cost, LEAST, most))
-            with suppress(NotImplementedError):  # an operation that only the compiler knows
-                evaluator = NumpyEvaluator(*about, few, data)
-        if evaluator is None:
-            evaluator = CompiledEvaluator(
-                *about, most, data, at_once=max(1, min(len(directions), WIDEST // breadth))
-            )
-    return BlockDensity(evaluator, space.structure, directions, cost, blank, blank)
+def block_density(
+    space: NoiseSpace,
+    params: dict[str, Any],
+    double: bool,
+    settings: DensitySettings | None = None,
+) -> BlockDensity | Refusal:
+    """The density as it is over the noise, without centring.
+
+    Settings are those of the model, unless others are given. It is refused where types are written
+    into a model that is to run in double precision, and where its density has no curvature.
+    """
+    settings = settings or space.bound.settings
+    density = space.bound.kept(
+        ("density", double, settings),
+        lambda: TracedDensity.build(space, params, double, settings.evaluator),
+    )
+    if isinstance(density, Refusal):
+        return density
+    directions, blank = _directions(space.structure), np.zeros(space.size)
+    cost = float(len(directions)) * _breadth(density)
+    try:
+        with precision(double):
+            evaluator = _evaluator(density, directions, params, double, settings)
+    except NoDerivative as failure:
+        return Refusal(str(failure))
+    return BlockDensity(evaluator, space.structure, directions, cost, blank, blank, settings)
+
+
+def _breadth(density: TracedDensity) -> int:
+    """Numbers that a point has to do with: its own, and the data."""
+    return density.size + max((np.size(x) for x in density.consts), default=0)
+
+
+def _evaluator(
+    density: TracedDensity,
+    directions: np.ndarray,
+    params: dict[str, Any],
+    double: bool,
+    settings: DensitySettings,
+) -> NumpyEvaluator | CompiledEvaluator:
+    """By NumPy, where it is done before the compiler is, else compiled."""
+    own, breadth = settings.evaluator, _breadth(density)
+    data = density.consts, density.typed(params)
+    cost, draws = float(len(directions)) * breadth, averaged_draws(density.size, own)
+    if double and cost < own.max_numpy_cost and density.is_plain:
+        few = int(np.clip(own.numpy_batch_cost // cost, own.min_points, draws))
+        evaluator = NumpyEvaluator.build(density, directions, few, data, own)
+        if evaluator is not None:
+            return evaluator
+    at_once = max(1, min(len(directions), own.max_parallel_numbers // breadth))
+    return CompiledEvaluator(
+        density, directions, draws, data, settings=own, columns_at_once=at_once
+    )
 
 
 def _directions(structure: BlockStructure) -> np.ndarray:
-    """Along which the Hessian is looked at, (directions, numbers)."""
+    """Along which columns of the Hessian are had, (directions, numbers)."""
     directions = np.zeros(
         (len(structure.core) + sum(g.shape[1] for g in structure.groups), structure.size)
     )
@@ -149,18 +185,18 @@ def _directions(structure: BlockStructure) -> np.ndarray:
         begin += group.shape[1]
     if not structure.groups:
         return directions
-    # The core's share would hide that of cells: raw predictors make it a million times as large.
+    # The core's share would hide that of blocks: raw predictors make it a million times as large.
     last = np.random.default_rng(3).choice([-1.0, 1.0], (1, structure.size))
     last[:, structure.core] = 0.0
     return np.concatenate([directions, last])
 
 
-def _assembled(structure: BlockStructure, columns: np.ndarray) -> Arrowhead:
+def _assemble(structure: BlockStructure, columns: np.ndarray) -> Arrowhead:
     """The Hessian, from its products with all directions."""
     core = columns[: len(structure.core)]
     down, blocks, begin = [], [], len(structure.core)
     for group in structure.groups:
-        # (core, cells, b) and (b of the column, cells, b of the row)
+        # (core, members, b) and (b of the column, members, b of the row)
         down.append(np.moveaxis(core[:, group], 0, 2))
         blocks.append(np.moveaxis(columns[begin : begin + group.shape[1]][:, group], 0, 2))
         begin += group.shape[1]
@@ -170,13 +206,13 @@ def _assembled(structure: BlockStructure, columns: np.ndarray) -> Arrowhead:
     ).symmetric()
 
 
-def _lost(hessian: Arrowhead, way: np.ndarray, found: np.ndarray) -> float:
-    """Nats that a Gaussian loses without what is between cells, by the product with one direction.
+def _lost_nats(hessian: Arrowhead, direction: np.ndarray, found: np.ndarray) -> float:
+    """Nats that a Gaussian loses without what is between blocks, by its product with one direction.
 
     With a diagonal of 1 and entries E beside it, :math:`-\\tfrac12\\log|I + E|` is about a quarter
     of the sum of the squares of E, and that is what a product with random signs has on average.
     """
-    missed = np.abs((hessian @ way[:, None])[:, 0] - found)
+    missed = np.abs((hessian @ direction[:, None])[:, 0] - found)
     unit = np.maximum(np.abs(hessian.diagonal()), 1.0)  # the noise has a precision of 1 by itself
     local = np.concatenate([np.ravel(group) for group in hessian.structure.groups])
     return float(np.sum((missed / unit)[local] ** 2) / 4)

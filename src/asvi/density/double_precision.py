@@ -15,7 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-from asvi.program.traced import CALLS, equation_alone, rule_of
+from asvi.density.known_derivatives import NoDerivative, known_derivatives
+from asvi.density.refusal import Refusal
+from asvi.program.program_key import equation_alone, rule_of
+from asvi.program.traced import CALLS
 
 __all__ = ["in_double", "wide_type"]
 
@@ -27,19 +30,31 @@ _OUTSIDE = {"pure_callback", "io_callback", "debug_callback"}
 _REMAT = {"checkpoint", "remat", "remat2"}
 
 
-def in_double(jaxpr: Any) -> Any:
+class _OwnPrecision(Exception):
+    """Types are written into the program, or it looks at digits."""
+
+
+def in_double(jaxpr: Any) -> Any | Refusal:
     """A program without constants of its own, in double precision.
 
-    Raises :class:`NotImplementedError` where a program has types of its own, or looks at digits.
+    It is refused where it has types of its own, or looks at digits.
 
     >>> closed = jax.make_jaxpr(lambda x: jnp.exp(x) + 1)(np.float32(0.1))
-    >>> widened(closed.jaxpr).outvars[0].aval.dtype
+    >>> in_double(closed.jaxpr).outvars[0].aval.dtype
     dtype('float64')
+    >>> closed = jax.make_jaxpr(lambda x: jnp.exp(x.astype(np.float16)))(np.float32(0.1))
+    >>> in_double(closed.jaxpr).why
+    'the model computes in float16 of its own accord'
     """
-    with jax.enable_x64(True):
-        closed = jax.make_jaxpr(lambda *xs: _run(jaxpr, (), xs))(*map(_shape, jaxpr.invars))
+    try:
+        for v in jaxpr.invars:
+            _check(v.aval.dtype)
+        with jax.enable_x64(True), known_derivatives():
+            closed = jax.make_jaxpr(lambda *xs: _run(jaxpr, (), xs))(*map(_shape, jaxpr.invars))
+    except (_OwnPrecision, NoDerivative) as failure:
+        return Refusal(str(failure))
     if closed.consts:
-        raise NotImplementedError("a derivative of the model's own has data of its own")
+        return Refusal("a derivative of the model's own has data of its own")
     return closed.jaxpr
 
 
@@ -52,8 +67,8 @@ def wide_type(x: Any) -> Any:
 
 
 def _check(dtype: Any) -> None:
-    if jnp.issubdtype(dtype, np.inexact) and dtype != NARROW:
-        raise NotImplementedError(f"the model computes in {dtype} of its own accord")
+    if dtype != NARROW and jnp.issubdtype(dtype, np.inexact):
+        raise _OwnPrecision(f"the model computes in {dtype} of its own accord")
 
 
 def _shape(v: Any) -> jax.ShapeDtypeStruct:
@@ -69,10 +84,9 @@ def _run(jaxpr: Any, consts: Any, inputs: Any) -> list[Any]:
     for eqn in jaxpr.eqns:
         name = eqn.primitive.name
         for v in eqn.outvars:
-            if not jnp.issubdtype(v.aval.dtype, jax.dtypes.extended):
-                _check(v.aval.dtype)
+            _check(v.aval.dtype)
         if name in _OF_DIGITS or name in _OUTSIDE:
-            raise NotImplementedError(f"the model runs {name!r}, which has a precision of its own")
+            raise _OwnPrecision(f"the model runs {name!r}, which has a precision of its own")
         found = _RULES.get(name, _as_it_is)(eqn, [read(v) for v in eqn.invars])
         at.update(zip(eqn.outvars, found, strict=True))
     return [read(v) for v in jaxpr.outvars]
@@ -165,7 +179,7 @@ def _with_own_pullback(eqn: Any, xs: list[Any]) -> list[Any]:
     outs = [_recorded(v) for v in eqn.outvars]
     moves = [k for k, v in enumerate(narrow) if jnp.issubdtype(v.dtype, np.inexact)]
     if len(moves) == len(narrow) and rule_of(eqn) is None:
-        raise NotImplementedError("a function closes over numbers that it has no derivative for")
+        raise _OwnPrecision("a function closes over numbers that it has no derivative for")
 
     @jax.custom_vjp
     def function(*xs: Any) -> list[Any]:

@@ -1,12 +1,12 @@
-"""Takes a precision matrix and who hears whom; gives the factor of the closest such Gaussian.
+"""Takes a precision matrix and who listens to whom; gives the factor of the closest such Gaussian.
 
 Noise makes latent numbers as :math:`u = m + A\\epsilon`, where A has an entry wherever a number
-hears another. For a target with precision H the closest such Gaussian, by KL(q‖p), has for column
-j, over the rows S that hear j,
+listens to another. For a target with precision H the closest such Gaussian, by KL(q‖p), has for
+column j, over the rows S that listen to j,
 
 .. math:: A_{Sj} = x / \\sqrt{x_j}, \\qquad x = H_{SS}^{-1} e_j,
 
-which is the inverse of H's Cholesky factor where everybody hears everybody, and
+which is the inverse of H's Cholesky factor where everybody listens to everybody, and
 :math:`1/\\sqrt{H_{jj}}` where nobody does.
 """
 
@@ -14,22 +14,24 @@ from __future__ import annotations
 
 import numpy as np
 
-from asvi.density.arrowhead import Arrowhead, summed
+from asvi.density.arrowhead import Arrowhead, sum_products
+from asvi.density.settings import BlockSettings
 
 __all__ = ["factor_on_edges"]
 
-DEAREST = 1e9  # operations for columns of cells that the core listens to
 
-
-def factor_on_edges(precision: Arrowhead, edge_mask: Arrowhead) -> Arrowhead:
+def factor_on_edges(
+    precision: Arrowhead, edge_mask: Arrowhead, settings: BlockSettings = BlockSettings()
+) -> Arrowhead:
     """A of the closest Gaussian that the edges allow to one of this precision.
 
-    ``hears`` says who listens to whom: the number of the row to that of the column.
+    ``edge_mask`` says who listens to whom: the number of the row to that of the column.
     """
     if not precision.structure.groups:
         return Arrowhead(precision.structure, _full(precision.core, edge_mask.core))
-    core, down = _of_the_core(precision, edge_mask)
-    found = [_of_cells(precision, edge_mask, k) for k in range(len(precision.blocks))]
+    core, down = _core_columns(precision, edge_mask)
+    blocks = range(len(precision.blocks))
+    found = [_block_columns(precision, edge_mask, k, settings) for k in blocks]
     right, blocks = zip(*found, strict=True)
     return Arrowhead(precision.structure, core, down, right, blocks)
 
@@ -39,7 +41,7 @@ def _full(precision: np.ndarray, edge_mask: np.ndarray) -> np.ndarray:
     listening = [np.flatnonzero(column) for column in edge_mask.T]
     order = np.argsort([-len(rows) for rows in listening], kind="stable")
     if all(len(listening[j]) == len(order) - k for k, j in enumerate(order)):
-        # Everybody hears everybody before him: the inverse of a Cholesky factor from the end.
+        # Everybody listens to everybody before him: the inverse of a Cholesky factor from the end.
         last_first = np.ix_(order[::-1], order[::-1])
         try:
             found = np.zeros_like(precision)
@@ -59,12 +61,12 @@ def _column(block: np.ndarray, unit: np.ndarray) -> np.ndarray:
     return column / np.sqrt(max(column[unit][0], 1e-300))
 
 
-def _of_the_core(
+def _core_columns(
     precision: Arrowhead, edge_mask: Arrowhead
 ) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
-    """Columns of the core: rows of the core, and of cells.
+    """Columns of the core: rows of the core, and of blocks.
 
-    Cells that listen are eliminated. Columns that the same cells listen to have that in common.
+    Blocks that listen are eliminated. Columns that the same blocks listen to have that in common.
     """
     core = np.zeros_like(precision.core)
     down = tuple(np.zeros_like(x) for x in precision.down)
@@ -80,7 +82,7 @@ def _of_the_core(
             own = own + (~kept)[:, :, None] * np.eye(block.shape[1])
             across = kept[:, :, None] * precision.down[k]
             ways.append(np.linalg.solve(own, across))
-            left = left - summed(np.swapaxes(across, 1, 2), ways[k])
+            left = left - sum_products(np.swapaxes(across, 1, 2), ways[k])
         for j in columns:
             rows = np.flatnonzero(edge_mask.core[:, j])
             core[rows, j] = _column(left[np.ix_(rows, rows)], rows == j)
@@ -89,11 +91,13 @@ def _of_the_core(
     return core, down
 
 
-def _of_cells(precision: Arrowhead, edge_mask: Arrowhead, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Columns of a group's cells: rows of the core, if any listens, and of the same cell."""
+def _block_columns(
+    precision: Arrowhead, edge_mask: Arrowhead, k: int, settings: BlockSettings
+) -> tuple[np.ndarray, np.ndarray]:
+    """Columns of a group's blocks: rows of the core, if any listens, and of the same block."""
     block, size = precision.blocks[k], precision.blocks[k].shape[1]
     some = np.flatnonzero(edge_mask.right[k].any((0, 2)))
-    if len(block) * (size + len(some)) ** 3 > DEAREST:
+    if len(block) * (size + len(some)) ** 3 > settings.max_factor_ops:
         some = some[:0]  # these edges go unused
     beside = np.broadcast_to(precision.core[np.ix_(some, some)], (len(block), *2 * (len(some),)))
     upper = np.concatenate([block, precision.down[k][:, :, some]], 2)

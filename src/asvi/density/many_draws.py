@@ -16,16 +16,13 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr
 
 from asvi.density.cost import work_of
-from asvi.density.numpy_backend import Tape
+from asvi.density.numpy_backend import NoNumpyRule, NumpyFunction, numpy_function
+from asvi.density.settings import EvaluatorSettings
 from asvi.density.split_keys import kind_of, restored, split_data
 from asvi.program.compiling import Compiled, precision
 from asvi.program.traced import Traced, evaluate, remake
 
 __all__ = ["ManyDraws"]
-
-TOGETHER = 256  # draws, at most, that are run in one call
-STEP = 2000.0  # numbers that NumPy makes in the time that it takes to begin with an operation
-MOST = 5e8  # numbers that NumPy makes before a compiler would be done
 
 
 class ManyDraws:
@@ -40,9 +37,13 @@ class ManyDraws:
     """
 
     def __init__(
-        self, one: Callable, before: Callable[[], None] | None = None, double: bool | None = None
+        self,
+        one: Callable,
+        before: Callable[[], None] | None = None,
+        double: bool | None = None,
+        settings: EvaluatorSettings = EvaluatorSettings(),
     ):
-        self.one, self.before, self.double = one, before, double
+        self.one, self.before, self.double, self.settings = one, before, double, settings
         self._made: dict[Any, _Together] = {}
 
     def __call__(self, draws: Any, *rest: Any, key: Any = None, count: int | None = None) -> Any:
@@ -52,7 +53,7 @@ class ManyDraws:
         """
         kind = None if key is None else kind_of(key)
         count = len(jax.tree.leaves(draws)[0]) if count is None else count
-        rows = None if key is None else split_data(key, count), draws
+        rows = None if key is None else split_data(key, count, self.settings), draws
 
         def one(row: Any, rest: tuple) -> Any:
             data, draw = row
@@ -61,13 +62,15 @@ class ManyDraws:
         leaves, tree = jax.tree.flatten((rows, rest))
         with precision(self.double):
             if count == 0 or any(isinstance(x, jax.core.Tracer) for x in leaves):
-                return jax.lax.map(lambda row: one(row, rest), rows, batch_size=TOGETHER)
+                return jax.lax.map(
+                    lambda row: one(row, rest), rows, batch_size=self.settings.draws_per_call
+                )
             about = kind, tree, bool(jax.config.read("jax_enable_x64")), *map(jax.typeof, leaves)
             program = self._made.get(about)
             if program is None:
                 if self.before is not None:
                     self.before()
-                program = _Together(one, count, rows, rest)
+                program = _Together(one, count, rows, rest, self.settings)
                 if not program.is_inside:
                     self._made[about] = program
             return program(rows, rest)
@@ -76,8 +79,10 @@ class ManyDraws:
 class _Together:
     """A program of several draws, recorded once, and run until all of them are done."""
 
-    def __init__(self, one: Callable, count: int, rows: Any, rest: tuple):
-        self.count, self.calls = count, -(-count // TOGETHER)
+    def __init__(
+        self, one: Callable, count: int, rows: Any, rest: tuple, settings: EvaluatorSettings
+    ):
+        self.count, self.calls = count, -(-count // settings.draws_per_call)
         self.size = -(-count // self.calls)
 
         def together(rows: Any, rest: tuple) -> Any:
@@ -90,37 +95,36 @@ class _Together:
         self.jaxpr, self.consts, self.tree = traced.jaxpr, traced.consts, traced.tree
         self.is_inside = any(isinstance(c, jax.core.Tracer) for c in self.consts)  # of a recording
         self.inputs = traced.jaxpr.invars[len(traced.consts) :]
-        self.tape = self._for_numpy()
+        self.by_numpy = self._for_numpy(settings)
         self.compiled = Compiled(self._whole)
 
-    def _for_numpy(self) -> Tape | None:
+    def _for_numpy(self, settings: EvaluatorSettings) -> NumpyFunction | None:
         """The program for NumPy; None where the compiler is to be had sooner, or needed."""
-        if self.is_inside or self.calls * work_of(self.jaxpr, STEP) > MOST:
+        if self.is_inside:
             return None
         constants = self.jaxpr.invars[: len(self.consts)]
         program = remake(self.jaxpr, constvars=constants, invars=self.inputs)
-        try:
-            return Tape(ClosedJaxpr(program, self.consts), draws=True)
-        except NotImplementedError:
-            return None
+        work = self.calls * work_of(self.jaxpr, settings.operation_work)
+        closed, most = ClosedJaxpr(program, self.consts), settings.max_draws_work
+        return numpy_function(closed, draws=True, work=work, max_work=most, settings=settings)
 
     def __call__(self, rows: Any, rest: tuple) -> Any:
-        if self.tape is not None:
+        if self.by_numpy is not None:
             try:
-                found = self._by_numpy(self.tape, jax.tree.leaves(rows), jax.tree.leaves(rest))
+                found = self._run(self.by_numpy, jax.tree.leaves(rows), jax.tree.leaves(rest))
                 return jax.tree.unflatten(self.tree, found)
-            except NotImplementedError:  # a loop that is too long
-                self.tape = None
+            except NoNumpyRule:  # a loop that is too long, which shows when it runs
+                self.by_numpy = None
         return jax.tree.unflatten(self.tree, self.compiled(self.consts, rows, rest))
 
-    def _by_numpy(self, tape: Tape, rows: list[Any], rest: list[Any]) -> list[jax.Array]:
+    def _run(self, function: NumpyFunction, rows: list[Any], rest: list[Any]) -> list[jax.Array]:
         types = [v.aval.dtype for v in self.inputs]
         rows, found = [np.asarray(x) for x in rows], []
         for k in range(self.calls):
             # The last part, too, has as many as all: what is missing is taken from the first.
             at = np.arange(k * self.size, (k + 1) * self.size) % self.count
             inputs = [*(x[at] for x in rows), *rest]
-            found.append(tape([np.asarray(x, t) for x, t in zip(inputs, types, strict=True)]))
+            found.append(function(*map(np.asarray, inputs, types)))
         whole = [np.concatenate(parts)[: self.count] for parts in zip(*found, strict=True)]
         return jax.device_put(whole)
 

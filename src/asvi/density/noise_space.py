@@ -23,8 +23,8 @@ from asvi.density.bound_model import BoundModel
 from asvi.density.enumeration import Enumerated
 from asvi.density.noncentering import BLANK, RunFromNoise, join_numbers, split_numbers
 from asvi.distributions.standardize import noise_shape
-from asvi.program.program import Site
 from asvi.program.run_trace import log_density
+from asvi.program.site import Site
 
 __all__ = ["NoiseSpace"]
 
@@ -39,7 +39,7 @@ class NoiseSpace:
     shapes: dict[str, tuple[int, ...]]
     """Of each site's numbers, by address."""
     structure: BlockStructure
-    """Core and cells of the numbers."""
+    """Core and blocks of the numbers."""
     summing: Enumerated | None = None
     """How discrete sites are summed out."""
     fixed: Mapping[str, Any] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class NoiseSpace:
             if shape is None:
                 return None
             shapes[address] = site.steps + shape
-        structure = find_blocks(list(sites.values()), shapes)
+        structure = find_blocks(list(sites.values()), shapes, bound.settings.blocks)
         return None if structure is None else cls(bound, sites, shapes, structure)
 
     @property
@@ -102,7 +102,7 @@ class NoiseSpace:
         else:
             values = {site.name: trace[site.name]["value"] for site in self.sites.values()}
             density = summing.summed(self.bound.model, values, params, args, kwargs)[0]
-        extras = reading.frame.extras
+        extras = reading.body.outputs
         slope = sum(jnp.sum(extras["slope", address]) for address in self.sites)
         if not self.sites:
             return self._blank(vector, density, trace)
@@ -110,7 +110,7 @@ class NoiseSpace:
             name: join_numbers(extras, name, self.sites) for name in ("loc", "scale", "width")
         }
         given = {"log_density": density + slope, "log_volume": slope, **prior_moments, "met": trace}
-        if summing is not None:  # what hangs on discrete sites is not known before they are drawn
+        if summing is not None:  # what depends on discrete sites is not known before they are drawn
             given["values"] = values
         return given
 

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from numpyro.distributions import transforms as T
 
 from asvi.distributions.standardize import noise_widths, rebuilt_prior, standardize
-from asvi.program.addresses import address_of, is_inside
+from asvi.program.addresses import BodyPath, address_of, is_inside
 from asvi.program.control_flow.interpretation import Interpretation
 
 __all__ = ["BLANK", "RunFromNoise", "join_numbers", "split_numbers"]
@@ -55,7 +55,7 @@ class RunFromNoise(Interpretation):
 
     ``numbers`` has an array for each latent site, by address; ``centring`` and ``anchor``, c and
     :math:`\\log s_0`, may have one, too; sites in ``fixed`` take the values there. Afterwards
-    ``frame.extras`` holds, by name and address, ``number``, ``slope`` (logarithm of the volume of
+    ``body.outputs`` holds, by name and address, ``number``, ``slope`` (logarithm of the volume of
     x over that of z, of the whole site), and each number's ``loc``, ``scale`` and ``width``.
     """
 
@@ -75,13 +75,13 @@ class RunFromNoise(Interpretation):
             about |= {"centring": centring, "anchor": anchor}
         self.given = {(n, a): x for n, xs in about.items() for a, x in (xs or {}).items()}
 
-    def thread(self, path: tuple[str, ...], length: int, reverse: bool) -> dict[Any, Any]:
-        given = self.given if self.frame.is_root else self.frame.threaded
+    def thread(self, path: BodyPath, length: int, reverse: bool) -> dict[Any, Any]:
+        given = self.given if self.body.is_root else self.body.scanned
         return {(n, a): x for (n, a), x in given.items() if is_inside(a, path)}
 
     def visit(self, msg: dict[str, Any]) -> None:
-        address = address_of(self.frame.path, msg["name"])
-        given = self.given if self.frame.is_root else self.frame.threaded
+        address = address_of(self.body.path, msg["name"])
+        given = self.given if self.body.is_root else self.body.scanned
         if ("fixed", address) in given:
             msg["value"] = given["fixed", address]
         if address not in self.latent or msg["value"] is not None:
@@ -105,4 +105,4 @@ class RunFromNoise(Interpretation):
         msg["value"] = value
         prior_moments = {"number": number, "slope": slope, "loc": prior.loc, "scale": prior.scale}
         for name, x in {**prior_moments, "width": noise_widths(prior)}.items():
-            self.frame.extras[name, address] = x
+            self.body.outputs[name, address] = x

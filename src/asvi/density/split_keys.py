@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from asvi.density.numpy_backend import Tape
+from asvi.density.numpy_backend import numpy_function
+from asvi.density.settings import EvaluatorSettings
 
 __all__ = ["kind_of", "restored", "split", "split_data"]
 
@@ -23,7 +24,7 @@ def restored(data: Any, kind: Any) -> Any:
     return data if kind is None else jax.random.wrap_key_data(data, impl=kind)
 
 
-def split_data(key: Any, count: int) -> Any:
+def split_data(key: Any, count: int, settings: EvaluatorSettings = EvaluatorSettings()) -> Any:
     """The numbers of ``count`` keys, those of :func:`jax.random.split`."""
     kind = kind_of(key)
 
@@ -35,13 +36,11 @@ def split_data(key: Any, count: int) -> Any:
     if isinstance(data, jax.core.Tracer):
         return program(data)
     data = np.asarray(data)
-    try:
-        return Tape(jax.make_jaxpr(program)(data), draws=True)([data])[0]
-    except NotImplementedError:  # a generator that only JAX knows
-        return np.asarray(program(data))
+    run = numpy_function(program, data, draws=True, settings=settings)
+    return np.asarray(program(data) if run is None else run(data))
 
 
-def split(key: Any, count: int) -> list[Any]:
+def split(key: Any, count: int, settings: EvaluatorSettings = EvaluatorSettings()) -> list[Any]:
     """``count`` keys.
 
     >>> one, other = split(jax.random.key(1), 2)
@@ -49,7 +48,7 @@ def split(key: Any, count: int) -> list[Any]:
     True
     """
     kind = kind_of(key)
-    return [restored(jax.device_put(row), kind) for row in split_data(key, count)]
+    return [restored(jax.device_put(row), kind) for row in split_data(key, count, settings)]
 
 
 def seed_of(key: jax.Array | None) -> np.ndarray:

@@ -13,6 +13,8 @@ from numpyro.distributions import transforms as T
 from numpyro.distributions.util import vec_to_tril_matrix
 
 from asvi.distributions.registry import Leaf
+from asvi.distributions.settings import DomainSettings
+from asvi.program.unwrapping import bare_constraint
 
 __all__ = ["PriorWeight", "inside", "mix", "prior_weight_shape"]
 
@@ -47,7 +49,7 @@ def _biject_to_prior_weight(constraint):
 
 def mix(weight: jax.Array, leaf: Leaf, data_term: jax.Array) -> jax.Array:
     """``λ⊙θ + (1-λ)⊙α`` with λ in the shape that the leaf's domain asks for."""
-    domain = _bare(leaf.constraint)
+    domain = bare_constraint(leaf.constraint)
     if _is_lower(domain):
         weight = vec_to_tril_matrix(weight)
     elif domain.event_dim > 0:
@@ -65,7 +67,7 @@ def prior_weight_shape(domain: constraints.Constraint, shape: tuple[int, ...]) -
     >>> prior_weight_shape(constraints.lower_cholesky, (7, 3, 3))
     (7, 6)
     """
-    domain = _bare(domain)
+    domain = bare_constraint(domain)
     if _is_lower(domain):
         return (*shape[:-2], shape[-1] * (shape[-1] + 1) // 2)
     if domain.event_dim > 0:
@@ -73,7 +75,11 @@ def prior_weight_shape(domain: constraints.Constraint, shape: tuple[int, ...]) -
     return shape
 
 
-def inside(value: jax.Array, constraint: constraints.Constraint) -> jax.Array:
+def inside(
+    value: jax.Array,
+    constraint: constraints.Constraint,
+    settings: DomainSettings = DomainSettings(),
+) -> jax.Array:
     """``value`` where it is finite and strictly inside the domain, else a safe value there.
 
     >>> inside(jnp.array([0.0, 2.0]), constraints.positive).tolist()
@@ -81,15 +87,9 @@ def inside(value: jax.Array, constraint: constraints.Constraint) -> jax.Array:
     """
     transform = biject_to(constraint)
     free = transform.inv(value)
-    # 30 in unconstrained space is e^30 or 1 - e^-30 already: nothing is learned from there.
-    wild = ~jnp.isfinite(free) | ((jnp.abs(free) > 30.0) & (constraint is not constraints.real))
+    far = jnp.abs(free) > settings.max_unconstrained
+    wild = ~jnp.isfinite(free) | (far & (constraint is not constraints.real))
     return transform(jnp.where(wild, 0.0, free))
-
-
-def _bare(domain: constraints.Constraint) -> constraints.Constraint:
-    while isinstance(domain, constraints.independent):
-        domain = domain.base_constraint
-    return domain
 
 
 def _is_lower(domain: constraints.Constraint) -> bool:

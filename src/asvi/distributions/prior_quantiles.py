@@ -28,8 +28,11 @@ from jax.scipy.special import erf, erfc, log_ndtr, ndtr, ndtri
 
 __all__ = ["log_slope", "noise_of", "quantile_at"]
 
+#: constant of the formula
 _LOG_ROOT_TWO_PI = 0.9189385332046727
+#: constant of the formula
 _LOG_ROOT_TWO_OVER_PI = -0.22579135264472738
+#: constant of the formula
 _LOG_TWO_OVER_PI = -0.4515827052894548
 
 

@@ -13,28 +13,30 @@ import numpy as np
 
 __all__ = ["KNOTS", "N_SPLINE_WEIGHTS", "spline_forward", "spline_inverse", "weights_through"]
 
+#: constant of the formula: the outer knots; beyond them the spline is the identity
 SPLINE_BOUND = 4.0
-RIGHT = (0.75, 1.5, 2.0, 2.5, 3.0, SPLINE_BOUND)  # closer where posteriors of scales end in a cliff
+#: constant of the formula: knots, closer where posteriors of scales end in a cliff
+RIGHT = (0.75, 1.5, 2.0, 2.5, 3.0, SPLINE_BOUND)
 KNOTS = np.array([*(-x for x in reversed(RIGHT)), 0.0, *RIGHT])
 WIDTHS = np.diff(KNOTS)
 BINS = len(WIDTHS)
-N_SPLINE_WEIGHTS = (
-    2 * BINS - 1
-)  # logarithms: heights of the bins over their widths, slopes at inner knots
-LEAST = 1e-3
-_FIXED = (KNOTS[:-1], WIDTHS)
+#: constant of the formula: logarithms of the bins' heights over their widths, of inner slopes
+N_SPLINE_WEIGHTS = 2 * BINS - 1
+#: constant of the formula: the least slope, so that there is an inverse
+MIN_SLOPE = 1e-3
+_BIN_STARTS_AND_WIDTHS = (KNOTS[:-1], WIDTHS)
 
 
 def _knots(weights: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Where the knots go, (..., bins + 1), and the slopes there."""
     widths = jnp.asarray(WIDTHS, weights.dtype)
     share = jax.nn.softmax(weights[..., :BINS] + jnp.log(widths), -1)
-    heights = LEAST * widths + (1 - LEAST) * 2 * SPLINE_BOUND * share
+    heights = MIN_SLOPE * widths + (1 - MIN_SLOPE) * 2 * SPLINE_BOUND * share
     ends = jnp.cumsum(heights, -1) - SPLINE_BOUND
     first = jnp.full_like(ends[..., :1], -SPLINE_BOUND)
     to = jnp.concatenate([first, ends[..., :-1], -first], -1)
     one = jnp.ones_like(first)
-    inner = LEAST + (1 - LEAST) * jnp.exp(weights[..., BINS:])
+    inner = MIN_SLOPE + (1 - MIN_SLOPE) * jnp.exp(weights[..., BINS:])
     return to, jnp.concatenate([one, inner, one], -1)
 
 
@@ -43,12 +45,12 @@ def weights_through(values: np.ndarray, slopes: np.ndarray) -> np.ndarray:
 
     >>> import jax.numpy as jnp, numpy as np
     >>> weights = jnp.asarray(weights_through(0.9 * KNOTS[1:-1], np.full(len(KNOTS) - 2, 0.9)))
-    >>> [round(float(x), 3) for x in bend(jnp.array(1.5), weights)]      # log 0.9 is -0.105
+    >>> [round(float(x), 3) for x in spline_forward(jnp.array(1.5), weights)]  # log 0.9
     [1.35, -0.105]
     """
     heights = np.diff(np.concatenate([[-SPLINE_BOUND], values, [SPLINE_BOUND]]))
-    shares = np.maximum(heights / WIDTHS - LEAST, LEAST**2) / (1 - LEAST)
-    inner = np.maximum(slopes - LEAST, LEAST**2) / (1 - LEAST)
+    shares = np.maximum(heights / WIDTHS - MIN_SLOPE, MIN_SLOPE**2) / (1 - MIN_SLOPE)
+    inner = np.maximum(slopes - MIN_SLOPE, MIN_SLOPE**2) / (1 - MIN_SLOPE)
     return np.log(np.concatenate([shares, inner]))
 
 
@@ -69,7 +71,10 @@ def _at(x: jax.Array, edges: jax.Array, weights: jax.Array) -> tuple[jax.Array, 
     Outside all bins it is one that changes nothing.
     """
     to, slopes = _knots(weights)
-    start, width = (jnp.broadcast_to(jnp.asarray(t, to.dtype), to[..., 1:].shape) for t in _FIXED)
+    start, width = (
+        jnp.broadcast_to(jnp.asarray(t, to.dtype), to[..., 1:].shape)
+        for t in _BIN_STARTS_AND_WIDTHS
+    )
     tables = (start, width, to[..., :-1], jnp.diff(to), slopes[..., :-1], slopes[..., 1:])
     found = _of_bin(_bin(x, edges), *tables)
     inside = (x >= -SPLINE_BOUND) & (x < SPLINE_BOUND)
@@ -81,7 +86,7 @@ def spline_forward(z: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Arr
     """Numbers z (...), under weights (..., N_SPLINE_WEIGHTS), and the logarithm of the slope there.
 
     >>> import jax.numpy as jnp
-    >>> v, slope = bend(jnp.array([-5.0, 0.3]), jnp.zeros((2, N_SPLINE_WEIGHTS)))
+    >>> v, slope = spline_forward(jnp.array([-5.0, 0.3]), jnp.zeros((2, N_SPLINE_WEIGHTS)))
     >>> bool(jnp.allclose(v, jnp.array([-5.0, 0.3]), atol=1e-5)), bool(abs(slope).max() < 1e-5)
     (True, True)
     """

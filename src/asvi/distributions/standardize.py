@@ -3,7 +3,7 @@
 Every continuous distribution here is read as *core noise* in an unconstrained space and a map to
 the support, :math:`x = T(u)`, :math:`u = m + s z`: for a normal T is the identity, m and s its
 location and scale; for a log-normal T is the exponential; for a Gamma m and s come from its mean
-and variance by the delta method. :math:`z`, the *residual*, is what one site can tell another
+and variance by the delta method. :math:`z`, the *residual*, is what one site can give another
 about where in its distribution the draw lies.
 """
 
@@ -38,7 +38,7 @@ from asvi.distributions.registry import decompose
 from asvi.distributions.student_t import TransformedStudentT
 from asvi.errors import SiteError
 from asvi.program.prior_center import prior_center
-from asvi.program.program import Site
+from asvi.program.site import Site
 
 __all__ = [
     "Standardized",
@@ -81,7 +81,7 @@ def standardize(dist: Distribution) -> Standardized:
     """``dist`` as unconstrained noise, its location and scale, and the map to its support.
 
     >>> import numpyro.distributions as dist
-    >>> found = standard(dist.LogNormal(1.0, 2.0).expand([3]).to_event(1))
+    >>> found = standardize(dist.LogNormal(1.0, 2.0).expand([3]).to_event(1))
     >>> found.loc.tolist(), found.scale.tolist(), found.event_shape
     ([1.0, 1.0, 1.0], [2.0, 2.0, 2.0], (3,))
     """
@@ -133,7 +133,7 @@ def noise_widths(found: Standardized) -> jax.Array:
 
     >>> import numpyro.distributions as dist
     >>> factor = jnp.array([[2.0, 0.0], [1.0, 3.0]])
-    >>> widths(standard(dist.MultivariateNormal(jnp.zeros(2), scale_tril=factor))).tolist()
+    >>> noise_widths(standardize(dist.MultivariateNormal(jnp.zeros(2), scale_tril=factor))).tolist()
     [2.0, 3.0]
     """
     first = found.transform
@@ -183,12 +183,12 @@ def is_direct(site: Site) -> bool:
     """Whether the leaves ``loc`` and ``scale`` of a site are those of its noise."""
     found = []
 
-    def look(prior: Distribution) -> jax.Array:
+    def probe(prior: Distribution) -> jax.Array:
         seen = standardize(rebuilt_prior(prior))
         found.append(seen.direct)
         return seen.loc
 
-    jax.eval_shape(look, site.distribution)
+    jax.eval_shape(probe, site.distribution)
     return found[0]
 
 

@@ -23,9 +23,12 @@ from numpyro.distributions.transforms import AffineTransform, Transform
 
 __all__ = ["HalfStudentTTransform", "StudentTTransform", "TransformedStudentT"]
 
-_MOST = 80.0  # of a z²: beyond 1e17 all draws are as far out
-_FURTHEST = 1e18
-_NEAR = 1e-3  # series in place of 0 / 0
+#: constant of the formula: the largest a z²; beyond 1e17 all draws are as far out
+_MAX_EXPONENT = 80.0
+#: constant of the formula: the largest draw whose square is finite in float32
+_MAX_DRAW = 1e18
+#: constant of the formula: below it a series stands in place of 0 / 0
+_MAX_FOR_SERIES = 1e-3
 
 
 class StudentTTransform(Transform):
@@ -51,7 +54,7 @@ class StudentTTransform(Transform):
 
     def _inverse(self, y):
         size, stretch = _constants(self.df)
-        u = jnp.clip(y / size, -_FURTHEST, _FURTHEST)  # squares stay finite in float32
+        u = jnp.clip(y / size, -_MAX_DRAW, _MAX_DRAW)  # squares stay finite in float32
         return u / stretch * jnp.sqrt(_decay(u**2 / self.df))
 
     def log_abs_det_jacobian(self, x, y, intermediates=None):
@@ -60,7 +63,7 @@ class StudentTTransform(Transform):
         return jnp.log(size * stretch) + turn - 0.5 * jnp.log(_growth(turn))
 
     def _turn(self, z):
-        return jnp.minimum(_constants(self.df)[1] ** 2 / self.df * z**2, _MOST)
+        return jnp.minimum(_constants(self.df)[1] ** 2 / self.df * z**2, _MAX_EXPONENT)
 
     def forward_shape(self, shape):
         return jnp.broadcast_shapes(shape, jnp.shape(self.df))
@@ -118,14 +121,14 @@ def _constants(df: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 def _growth(t: jax.Array) -> jax.Array:
     """(exp(t) - 1) / t for t >= 0."""
-    safe = jnp.where(t < _NEAR, 1.0, t)
-    return jnp.where(t < _NEAR, 1.0 + t / 2 + t**2 / 6, jnp.expm1(safe) / safe)
+    safe = jnp.where(t < _MAX_FOR_SERIES, 1.0, t)
+    return jnp.where(t < _MAX_FOR_SERIES, 1.0 + t / 2 + t**2 / 6, jnp.expm1(safe) / safe)
 
 
 def _decay(w: jax.Array) -> jax.Array:
     """log(1 + w) / w for w >= 0."""
-    safe = jnp.where(w < _NEAR, 1.0, w)
-    return jnp.where(w < _NEAR, 1.0 - w / 2 + w**2 / 3, jnp.log1p(safe) / safe)
+    safe = jnp.where(w < _MAX_FOR_SERIES, 1.0, w)
+    return jnp.where(w < _MAX_FOR_SERIES, 1.0 - w / 2 + w**2 / 3, jnp.log1p(safe) / safe)
 
 
 class TransformedStudentT(TransformedDistribution):

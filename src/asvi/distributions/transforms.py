@@ -17,6 +17,7 @@ from numpyro.distributions import transforms as T
 
 from asvi.distributions.quantile_transform import QuantileTransform
 from asvi.distributions.registry import Decomposition, Leaf, expand_leaf
+from asvi.program.unwrapping import bare_constraint
 
 __all__ = ["decompose_transforms"]
 
@@ -43,8 +44,7 @@ def decompose_transforms(d: TransformedDistribution, batch_shape: Shape) -> Deco
 
 def _line(constraint: Any) -> str:
     """Which line the values run along: ``real``, ``positive``, or something else."""
-    while isinstance(constraint, constraints.independent):
-        constraint = constraint.base_constraint
+    constraint = bare_constraint(constraint)
     if constraint is _REAL:
         return "real"
     if constraint in (_POSITIVE, constraints.nonnegative, constraints.softplus_positive):

@@ -1,4 +1,4 @@
-"""Takes a distribution and what its site heard; gives it with its standard noise moved.
+"""Takes a distribution and what its site is given of others; gives it with its noise warped.
 
 The noise is that of :mod:`asvi.distributions.standardize`. It is bent by a spline, skewed, shifted
 by a triangle among its own numbers, stretched, and offset: each a map with an inverse and a
@@ -17,25 +17,24 @@ from numpyro.distributions import Distribution, constraints
 from numpyro.distributions import transforms as T
 from numpyro.distributions.util import sum_rightmost
 
+from asvi.distributions.settings import WarpedNoiseSettings
 from asvi.distributions.spline import spline_forward, spline_inverse
 from asvi.distributions.standardize import standardize
 
 __all__ = ["Residual", "WarpedNoise", "residual"]
 
-UNROLLED = 4  # numbers: triangles this small are solved line by line, without a library call
-
 
 class Residual(NamedTuple):
-    """What a site tells others: its noise as drawn, and as moved by what it heard itself."""
+    """What a site gives to others: its noise as drawn, and as warped by that of others."""
 
     drawn: jax.Array
-    moved: jax.Array
+    warped: jax.Array
 
 
 def residual(dist: Distribution, value: jax.Array, intermediates: Any = None) -> Residual:
     """Where in ``dist`` a value lies: noise of shape batch + unconstrained event.
 
-    A discrete value is its own residual: it tells more than any standardised number.
+    A discrete value is its own residual: it says more than any standardised number.
     """
     if isinstance(dist, WarpedNoise):
         return dist.noise(value, intermediates)
@@ -48,7 +47,7 @@ def residual(dist: Distribution, value: jax.Array, intermediates: Any = None) ->
 
 
 class WarpedNoise(Distribution):
-    r"""A distribution whose standard noise is moved by affine, triangular maps.
+    r"""A distribution whose standard noise is warped by affine, triangular maps.
 
     With the base's noise z, location m, scale s and map T,
 
@@ -65,8 +64,8 @@ class WarpedNoise(Distribution):
     given :math:`l B(V v)`.
 
     >>> import numpyro.distributions as dist
-    >>> moved = WarpedNoise(dist.Normal(1.0, 2.0), jnp.array(0.5))
-    >>> float(moved.log_prob(2.0)), float(dist.Normal(1.0, 2.0).log_prob(1.0))
+    >>> warped = WarpedNoise(dist.Normal(1.0, 2.0), jnp.array(0.5))
+    >>> float(warped.log_prob(2.0)), float(dist.Normal(1.0, 2.0).log_prob(1.0))
     (-1.6120857..., -1.6120857...)
     """
 
@@ -83,6 +82,7 @@ class WarpedNoise(Distribution):
         "output_gain",
         "spline",
     )
+    pytree_aux_fields = ("settings",)
 
     def __init__(
         self,
@@ -96,7 +96,9 @@ class WarpedNoise(Distribution):
         input_gain: jax.Array | None = None,
         output_gain: jax.Array | None = None,
         spline: jax.Array | None = None,
+        settings: WarpedNoiseSettings = WarpedNoiseSettings(),
     ):
+        self.settings = settings
         self.base, self.offset, self.log_scale = base, offset, log_scale
         self.within, self.shift, self.fixed_triangle = within, shift, fixed_triangle
         self.skew, self.input_gain, self.output_gain, self.spline = (
@@ -117,15 +119,15 @@ class WarpedNoise(Distribution):
 
     # -------------------------------------------------------------------------- noise to values
 
-    def _moved(self, z: jax.Array) -> jax.Array:
+    def _warped(self, z: jax.Array) -> jax.Array:
         """ε from z."""
         v = z if self.spline is None else spline_forward(z, self.spline)[0]
         v = v if self.skew is None else v + self.skew * (jnp.sqrt(1 + v**2) - 1)
-        v = v + self._heard_within(self.within, v)
+        v = v + self._mixed_within(self.within, v)
         return (v if self.log_scale is None else jnp.exp(self.log_scale) * v) + self.offset
 
-    def _heard_within(self, triangle: jax.Array | None, v: jax.Array) -> jax.Array | float:
-        """What the numbers of this site say to each other."""
+    def _mixed_within(self, triangle: jax.Array | None, v: jax.Array) -> jax.Array | float:
+        """What the numbers of this site add to each other."""
         if triangle is None or self.input_gain is None or self.output_gain is None:
             return _below(triangle, v)
         return self.input_gain * _below(triangle, self.output_gain * v)
@@ -134,17 +136,17 @@ class WarpedNoise(Distribution):
         """The triangle of the same: one matrix for this draw."""
         if triangle is None or self.input_gain is None or self.output_gain is None:
             return triangle
-        edge_mask, speaks = (
+        into, out_of = (
             jnp.reshape(x, triangle.shape[:-1]) for x in (self.input_gain, self.output_gain)
         )
-        return edge_mask[..., :, None] * triangle * speaks[..., None, :]
+        return into[..., :, None] * triangle * out_of[..., None, :]
 
-    def _unmoved(self, moved: jax.Array) -> jax.Array:
+    def _unwarped(self, warped: jax.Array) -> jax.Array:
         """z from ε."""
         # The stretch is taken off first: it differs from draw to draw, and the triangle does not.
-        free = moved - self.offset
+        free = warped - self.offset
         free = free if self.log_scale is None else jnp.exp(-self.log_scale) * free
-        v = _solved(self._gated(self.within), free)
+        v = _solved(self._gated(self.within), free, self.settings)
         v = v if self.skew is None else _unskewed(v, self.skew)
         return v if self.spline is None else spline_inverse(v, self.spline)
 
@@ -155,7 +157,9 @@ class WarpedNoise(Distribution):
             return jax.tree.map(lambda x: x.reshape(sample_shape + x.shape[1:]), found)
         base = standardize(self.base)
         if base.unit is not None:
-            z = base.unit.sample(key)  # known before loc and scale are: see `hoisting.py`
+            z = base.unit.sample(
+                key
+            )  # known before loc and scale are: see `control_flow/hoisting.py`
         else:
             z = (base.core.sample(key) - base.loc) / base.scale
         return self.of_noise(z)
@@ -163,12 +167,12 @@ class WarpedNoise(Distribution):
     def of_noise(self, z: jax.Array) -> tuple[jax.Array, list[jax.Array]]:
         """The value that noise z makes, and z, ε and u."""
         base = standardize(self.base)
-        moved = self._moved(z)
-        framed = moved + self._heard_within(self.fixed_triangle, moved)
+        warped = self._warped(z)
+        centred = warped + self._mixed_within(self.fixed_triangle, warped)
         if self.shift is not None:
-            framed = framed + self.shift
-        u = base.loc + base.scale * framed
-        return base.transform(u), [z, moved, u]
+            centred = centred + self.shift
+        u = base.loc + base.scale * centred
+        return base.transform(u), [z, warped, u]
 
     def log_volume(self, value: jax.Array, intermediates: list[jax.Array]) -> jax.Array:
         """Log volume of values over that of z, where these ``intermediates`` made ``value``."""
@@ -208,25 +212,25 @@ class WarpedNoise(Distribution):
             return tuple(intermediates)
         base = standardize(self.base)
         u = base.transform.inv(value)
-        framed = (u - base.loc) / base.scale
+        centred = (u - base.loc) / base.scale
         if self.shift is not None:
-            framed = framed - self.shift
-        moved = _solved(self._gated(self.fixed_triangle), framed)
-        return self._unmoved(moved), moved, u
+            centred = centred - self.shift
+        warped = _solved(self._gated(self.fixed_triangle), centred, self.settings)
+        return self._unwarped(warped), warped, u
 
     def unit_noise(self, value: jax.Array, intermediates: Any = None) -> jax.Array:
         """z, the base's own noise, that made ``value``."""
         return self._found(value, intermediates)[0]
 
     def noise(self, value: jax.Array, intermediates: Any = None) -> Residual:
-        """What others hear of the noise that made ``value``."""
-        drawn, moved, _ = self._found(value, intermediates)
+        """What others are given of the noise that made ``value``."""
+        drawn, warped, _ = self._found(value, intermediates)
         if self.spline is not None:
-            # As bent: so others hear where it lies, and the same where the spline is another.
+            # As the spline bends it: so it says where it lies, whatever the spline.
             drawn = spline_forward(drawn, self.spline)[0]
         if self.output_gain is None:
-            return Residual(drawn, moved)
-        return Residual(self.output_gain * drawn, self.output_gain * moved)
+            return Residual(drawn, warped)
+        return Residual(self.output_gain * drawn, self.output_gain * warped)
 
     def log_prob(self, value: jax.Array, intermediates: Any = None) -> jax.Array:
         lead = jnp.ndim(value) - len(self.shape())
@@ -270,13 +274,15 @@ def _below(triangle: jax.Array | None, z: jax.Array) -> jax.Array | float:
     return jnp.reshape(jnp.einsum("bij,bj->bi", lower, flat), z.shape)
 
 
-def _solved(triangle: jax.Array | None, moved: jax.Array) -> jax.Array:
+def _solved(
+    triangle: jax.Array | None, moved: jax.Array, settings: WarpedNoiseSettings
+) -> jax.Array:
     """z such that ``z + _below(triangle, z)`` is ``moved``."""
     if triangle is None:
         return moved
     size = triangle.shape[-1]
     flat = jnp.reshape(moved, (-1, size))
-    if size <= UNROLLED:
+    if size <= settings.max_unrolled:
         found: list[jax.Array] = []
         for i in range(size):
             known = sum((triangle[:, i, j] * found[j] for j in range(i)), jnp.zeros(()))

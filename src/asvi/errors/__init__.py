@@ -14,6 +14,7 @@ import inspect
 import warnings
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import jax
 import numpyro
@@ -40,7 +41,25 @@ _LIBRARIES = tuple(
 
 
 class AsviError(ValueError):
-    """Base class of all errors raised on purpose by `asvi`."""
+    """Base class of all errors raised on purpose by `asvi`.
+
+    They can be pickled, so that they come whole out of another process:
+
+    >>> import pickle
+    >>> error = pickle.loads(pickle.dumps(SiteError("tau", "its prior is improper")))
+    >>> error.site, str(error)
+    ('tau', "site 'tau': its prior is improper.")
+    """
+
+    def __reduce__(self) -> Any:
+        # Python would call the class with the text alone, which is not what it is made of.
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(cls: type[AsviError], args: tuple[Any, ...], state: dict[str, Any]) -> AsviError:
+    error = cls.__new__(cls, *args)
+    error.__dict__.update(state)
+    return error
 
 
 class ModelError(AsviError):
@@ -76,7 +95,8 @@ class LossError(AsviError):
 class InternalError(AsviError):
     """`asvi` contradicts itself: a fault of the library, not of the model.
 
-    ``result`` is the fit as it stands, where there is one.
+    ``result`` is the fit as it stands, where there is one. It stays in its process: a fit is saved
+    by its own ``save``.
     """
 
     def __init__(self, what: str, result: object = None):
@@ -86,6 +106,9 @@ class InternalError(AsviError):
             "trusted.\nPlease report the model with this text, and meanwhile try another family:\n"
             "    asvi.fit(model, y, family=asvi.families.ConvexUpdate())"
         )
+
+    def __reduce__(self) -> Any:
+        return _restored, (type(self), self.args, {**self.__dict__, "result": None})
 
 
 def with_mended(problem: str, mended: str | None = None, advice: str = "") -> str:

@@ -1,5 +1,7 @@
 """Takes prior sites; gives surrogate sites: the variational families and what they are made of."""
 
+import warnings
+
 from asvi.distributions import decompose, register_parameters, register_substitution
 from asvi.families.amortized.family import Amortized
 from asvi.families.amortized.networks import SetEncoder
@@ -31,3 +33,13 @@ __all__ = [
     "register_parameters",
     "register_substitution",
 ]
+
+
+def __getattr__(name: str):
+    """Names of 0.1, for one version more."""
+    today = {"WholeFamily": JointFamily, "ContextFamily": Family}.get(name)
+    if today is None:
+        raise AttributeError(f"module 'asvi.families' has no attribute {name!r}")
+    text = f"asvi.families.{name} is now {today.__name__}; the old name goes with the next version."
+    warnings.warn(text, FutureWarning, stacklevel=2)
+    return today

@@ -20,13 +20,12 @@ from asvi.distributions.registry import Leaf, Parameterization, decompose
 from asvi.distributions.standardize import is_direct, noise_shape
 from asvi.errors import FamilyError
 from asvi.families.gaussian_share import GaussianShare, Held
-from asvi.families.parameter import PRIOR_SCALE, SHUT, Parameter, Role
+from asvi.families.parameter import PRIOR_SCALE, Parameter, Role
 from asvi.families.protocol import Family
-from asvi.program.program import Site
+from asvi.families.settings import ParameterSettings
+from asvi.program.site import Site
 
 __all__ = ["ConvexUpdate", "check_choice", "data_terms", "free_leaves"]
-
-FREE = 0.02  # prior weight of a site that holds a Gaussian: nearly, and not quite, mean field
 
 
 class ConvexUpdate(Family):
@@ -51,6 +50,7 @@ class ConvexUpdate(Family):
         sigmoid of the paper.
     :param parameterization: ``"expectation"`` (probabilities, location and scale), ``"logits"`` or
         ``"natural"``.
+    :param settings: numbers that need no tuning; see :mod:`asvi.families.settings`.
 
     >>> import numpyro.distributions as dist
     >>> from asvi.program import Program
@@ -74,6 +74,7 @@ class ConvexUpdate(Family):
         start: str = "prior_mean",
         gate_gain: float = 4.0,
         parameterization: Parameterization = "expectation",
+        settings: ParameterSettings = ParameterSettings(),
     ):
         if not gate_gain > 0:
             raise FamilyError(f"gate_gain must be positive, got {gate_gain}; write gate_gain=4.0.")
@@ -89,6 +90,7 @@ class ConvexUpdate(Family):
         self.start = start
         self.gate_gain = gate_gain
         self.parameterization: Parameterization = parameterization
+        self.settings = settings
 
     def declare(self, site: Site) -> dict[str, Parameter]:
         declared = {}
@@ -102,7 +104,7 @@ class ConvexUpdate(Family):
                 lambda _key, _prior, shape=shape, weight=weight: jnp.full(shape, weight),
                 Role.PRIOR_WEIGHT,
                 name,
-                upper=1.0 - SHUT,
+                upper=self.settings.max_prior_weight,
             )
             declared[f"{name}/data_term"] = term
         return declared
@@ -139,12 +141,12 @@ class ConvexUpdate(Family):
 
 def free_leaves(share: GaussianShare) -> dict[str, Any]:
     """A location and scale of its own: prior weights near 0."""
-    loc, scale = share.loc, share.scale
+    loc, scale, free = share.loc, share.scale, share.free_prior_weight
     middle, own_scale = loc + scale * share.middle, scale * share.own
-    weight = np.minimum(FREE, 0.5 * own_scale / scale)
+    weight = np.minimum(free, 0.5 * own_scale / scale)
     return {
-        "loc/prior_weight": FREE,
-        "loc/data_term": (middle - FREE * loc) / (1 - FREE),
+        "loc/prior_weight": free,
+        "loc/data_term": (middle - free * loc) / (1 - free),
         "scale/prior_weight": weight,
         "scale/data_term": (own_scale - weight * scale) / (1 - weight),
     }

@@ -32,6 +32,10 @@ class GaussianShare:
     """How far, in units of the site's scale, a location may be drawn back to the prior's."""
     reach: np.ndarray
     """How much more than its own noise the site's scale multiplies."""
+    free_prior_weight: float
+    """Prior weight of a site that is to hold a location and scale of its own."""
+    bound_prior_weight: float
+    """Prior weight, at the least, of a site that is to keep its prior's location."""
     is_located: bool
     """Whether location and scale are the site's own, and no parent moves them."""
     is_direct: bool

@@ -21,8 +21,9 @@ from asvi.density.noise_space import NoiseSpace
 from asvi.errors import SiteError
 from asvi.families.parameter import Parameter
 from asvi.program.input_check import InputCheck
-from asvi.program.program import Program, Site
+from asvi.program.program import Program
 from asvi.program.run_trace import trace_of
+from asvi.program.site import Site
 
 __all__ = ["ForeignGuide", "Guide", "JointGuide", "SiteRow", "as_guide"]
 

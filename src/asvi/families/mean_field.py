@@ -9,7 +9,7 @@ from asvi.distributions.registry import Parameterization, decompose
 from asvi.families.convex import check_choice, data_terms
 from asvi.families.parameter import Parameter
 from asvi.families.protocol import Family
-from asvi.program.program import Site
+from asvi.program.site import Site
 
 __all__ = ["MeanField"]
 

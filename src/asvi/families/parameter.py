@@ -17,9 +17,6 @@ __all__ = ["PRIOR_SCALE", "Parameter", "Role", "layer_step"]
 PRIOR_SCALE: Literal["prior scale"] = "prior scale"
 """A step of one standard deviation of the site's prior, where that is known."""
 
-SHUT = 3e-4  # prior weights come no nearer to 1: a gate at the prior has no gradient
-NETWORK_STEP = 0.5  # layers multiply: half a step in each
-
 
 class Role(StrEnum):
     """What a parameter does."""
@@ -33,7 +30,7 @@ class Role(StrEnum):
     DATA_TERM_COUPLING = "data term coupling"
     """How other sites steer a leaf's α."""
     COUPLING = "coupling"
-    """How much a number of the site hears of others."""
+    """How much a number of the site takes from others."""
     SPLINE = "spline"
     """A map of the site's own noise."""
     NETWORK = "network"
@@ -42,7 +39,7 @@ class Role(StrEnum):
 
     @property
     def couples(self) -> bool:
-        """Whether it weighs what one latent number says to another."""
+        """Whether it weighs what one latent number gives to another."""
         return self in (Role.COUPLING, Role.DATA_TERM_COUPLING, Role.PRIOR_WEIGHT_COUPLING)
 
 
@@ -72,6 +69,8 @@ class Parameter:
     """False: held where the start, or a Gaussian that was found, put it."""
     upper: float = inf
     """Value that is never passed."""
+    edge_kind: str | None = None
+    """Of weights that are held: the kind of edges that they weigh, to hold a Gaussian's factor."""
     plates: tuple[str, ...] = ()
     """Plates that the first axes of its shape are local to; filled in by the guide."""
     address: str | None = None
@@ -83,6 +82,6 @@ class Parameter:
         return None if self.leaf is None else self.leaf.rpartition("/")[2]
 
 
-def layer_step(shape: tuple[int, ...]) -> float:
+def layer_step(shape: tuple[int, ...], network_step: float) -> float:
     """Weights of a layer add up: a row of k of them is measured in :math:`1/\\sqrt k`."""
-    return NETWORK_STEP / np.sqrt(np.prod(shape[:-1])) if len(shape) > 1 else NETWORK_STEP
+    return network_step / np.sqrt(np.prod(shape[:-1])) if len(shape) > 1 else network_step

@@ -37,7 +37,8 @@ from numpyro.infer.autoguide import AutoGuide
 
 from asvi.families.gaussian_share import GaussianShare, Held
 from asvi.families.parameter import Parameter
-from asvi.program.program import Program, Site
+from asvi.program.program import Program
+from asvi.program.site import Site
 
 __all__ = [
     "AnyFamily",
@@ -73,8 +74,8 @@ class Comparable:
         _CLASSES[cls.__name__] = cls
 
     def __repr__(self) -> str:
-        settings = ", ".join(f"{key.lstrip('_')}={value!r}" for key, value in vars(self).items())
-        return f"{type(self).__name__}({settings})"
+        given = ", ".join(f"{key.lstrip('_')}={value!r}" for key, value in self._given().items())
+        return f"{type(self).__name__}({given})"
 
     def __eq__(self, other: Any) -> bool:
         return type(self) is type(other) and vars(self) == vars(other)
@@ -83,7 +84,15 @@ class Comparable:
 
     def config(self) -> dict[str, Any]:
         """Arguments that make it again: plain values, and others like it."""
-        return dict(vars(self))
+        return self._given()
+
+    def _given(self) -> dict[str, Any]:
+        """All that it holds, but for ``settings`` that are the default ones."""
+        held = dict(vars(self))
+        settings = held.get("settings")
+        if isinstance(settings, Comparable) and settings == type(settings)():
+            del held["settings"]
+        return held
 
     @classmethod
     def from_config(cls, settings: Mapping[str, Any]) -> Any:
@@ -134,11 +143,11 @@ class Family(AnyFamily):
         """The surrogate of ``prior``, with the same batch shape, event shape and support."""
 
     def inputs(self, program: Program, sites: list[Site]) -> dict[str, Any]:
-        """What each of ``sites`` hears of earlier sites' noise, by address; asked once."""
+        """What each of ``sites`` listens to of earlier sites' noise, by address; asked once."""
         return {}
 
     def declare_with(self, site: Site, inputs: Any) -> dict[str, Parameter]:
-        """As ``declare``, for a site that hears this; ``inputs`` is None where it hears nothing."""
+        """As ``declare``, for a site that listens to this; ``inputs`` is None for nothing."""
         return self.declare(site)
 
     def update_with(
@@ -148,7 +157,7 @@ class Family(AnyFamily):
         site: Site,
         residuals: dict[str, Any],
     ) -> Distribution:
-        """As ``update``, with the noise that the site hears."""
+        """As ``update``, with the noise that the site listens to."""
         return self.update(prior, parameters, site)
 
     def from_data(

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +18,29 @@ import numpy as np
 
 from asvi.errors import AsviError
 
-__all__ = ["check_writable", "read_file", "write_file"]
+__all__ = ["check_writable", "read_file", "whole_file", "write_file"]
 
 
 def write_file(path: str | Path, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
     """Write ``header`` (JSON) and ``arrays`` to ``path``; a kill leaves the old file or the new."""
     path = Path(path)
     check_writable(path)
+    with (
+        whole_file(path) as partial,
+        zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as bundle,
+    ):
+        bundle.writestr("header.json", json.dumps(header, indent=1, allow_nan=True))
+        for name, array in arrays.items():
+            with bundle.open(f"{_flat(name)}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Where to write in place of ``path``, which has it all in the end, or what it had before."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as bundle:
-            bundle.writestr("header.json", json.dumps(header, indent=1, allow_nan=True))
-            for name, array in arrays.items():
-                with bundle.open(f"{_flat(name)}.npy", "w", force_zip64=True) as member:
-                    np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
+        yield partial
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)

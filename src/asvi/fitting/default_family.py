@@ -22,7 +22,7 @@ from asvi.fitting.outcome import Outcome
 from asvi.fitting.problem import Problem
 from asvi.fitting.request import Request
 from asvi.fitting.training.run import conclude, first_state, optimise
-from asvi.fitting.training.settings import TrainingState
+from asvi.fitting.training.state import TrainingState
 
 __all__ = ["FamilyChoice", "choose_family"]
 
@@ -74,6 +74,12 @@ def choose_family(request: Request, gaussian: Any = None) -> FamilyChoice:
 
 def _problem(request: Request, family: Family, gaussian: Any) -> Problem:
     model, args, kwargs = request.model, request.args, request.kwargs
-    problem = Problem(model, family, args, kwargs, discrete=request.discrete)
-    problem.known_gaussian = gaussian
-    return problem
+    return Problem(
+        model,
+        family,
+        args,
+        kwargs,
+        discrete=request.discrete,
+        known_gaussian=gaussian,
+        density=request.density,
+    )

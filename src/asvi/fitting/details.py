@@ -46,7 +46,9 @@ class TrainingDetails:
     """What splines gained."""
     chunk: int
     lanes: int
+    """Restarts; the name is that of stored results."""
     lanes_after_race: int
+    """Restarts that share the draws in the end."""
     draws_per_step: int
     rounding: float = field(default=0.0)
 

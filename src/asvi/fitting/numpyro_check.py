@@ -20,14 +20,17 @@ from numpyro.infer.util import log_density
 
 from asvi.density.constant_folding import fold_constants
 from asvi.density.double_precision import in_double, wide_type
-from asvi.density.numpy_backend import Tape
+from asvi.density.numpy_backend import numpy_function
+from asvi.density.refusal import Refusal
+from asvi.density.settings import EvaluatorSettings
 from asvi.errors import InternalError
 from asvi.fitting.problem import Problem
 from asvi.fitting.settings import NumpyroCheckSettings
 from asvi.program.compiling import Compiled, Store
 from asvi.program.control_flow.handlers import without_handlers
 from asvi.program.control_flow.interpretation import Interpretation
-from asvi.program.traced import Traced, evaluate, key_of
+from asvi.program.program_key import key_of
+from asvi.program.traced import Traced, evaluate
 
 __all__ = ["NumpyroCheck", "check_elbo"]
 
@@ -68,11 +71,12 @@ class NumpyroCheck:
             return density, own, sum(abs(m["fn"].log_prob(m["value"]).sum()) for m in sites)
 
         traced = Traced(ratio, *jax.tree.map(_canonical, (values, params)))
-        jaxpr, consts = fold_constants(traced.jaxpr, traced.consts)
+        limits = problem.bound.settings.evaluator
+        jaxpr, consts = fold_constants(traced.jaxpr, traced.consts, limits)
         double = not jax.config.read("jax_enable_x64")
         single, exact = _RUNNERS.get(
-            (key_of(jaxpr), double),
-            lambda: (_runner(jaxpr, False), _runner_in_double(jaxpr, double)),
+            (key_of(jaxpr), double, limits),
+            lambda: (_runner(jaxpr, False, limits), _runner_in_double(jaxpr, double, limits)),
         )
         self._single = single, [np.asarray(c) for c in consts]
         self.is_exact = not double or exact is not None
@@ -117,7 +121,7 @@ def _reaches(problem: Problem, density: Any, values: dict[str, Any]) -> bool:
     """
     if any(len(site.steps) > 1 for site in problem.program.sites):
         return False
-    inside = {site.name: values[site.name] for site in problem.program.latent if site.block}
+    inside = {site.name: values[site.name] for site in problem.program.latent if site.bodies}
     if not inside:
         return True
     # JAX's own arrays: a program may ask for entries that only a run knows.
@@ -135,36 +139,29 @@ def _canonical(x: Any) -> jax.ShapeDtypeStruct:
 _RUNNERS = Store(32)
 
 
-def _runner_in_double(jaxpr: Any, double: bool) -> Any:
+def _runner_in_double(jaxpr: Any, double: bool, settings: EvaluatorSettings) -> Any:
     """The program in double precision; None where it is so already, or has types of its own."""
-    try:
-        return _runner(in_double(jaxpr), True) if double else None
-    except NotImplementedError:
-        return None
+    wide = in_double(jaxpr) if double else Refusal("it is in double precision already")
+    return None if isinstance(wide, Refusal) else _runner(wide, True, settings)
 
 
-def _runner(jaxpr: Any, double: bool) -> Any:
+def _runner(jaxpr: Any, double: bool, settings: EvaluatorSettings) -> Any:
     """A function of a list of inputs: by NumPy, or compiled where NumPy does not know how."""
     types = [v.aval.dtype for v in jaxpr.invars]
 
     def cast(inputs: list[Any]) -> list[Any]:
         return [np.asarray(x, dtype) for x, dtype in zip(inputs, types, strict=True)]
 
-    try:
-        tape = Tape(ClosedJaxpr(jaxpr, []))
-        return lambda inputs: tape(cast(inputs))
-    except NotImplementedError:
-        compiled = Compiled(lambda *xs: evaluate(jaxpr, [], xs), once=True)
+    by_numpy = numpy_function(ClosedJaxpr(jaxpr, []), settings=settings)
+    if by_numpy is not None:
+        return lambda inputs: by_numpy(*cast(inputs))
+    compiled = Compiled(lambda *xs: evaluate(jaxpr, [], xs), once=True)
 
-        def run(inputs: list[Any]) -> list[Any]:
-            with (
-                jax.enable_x64(True)
-                if double
-                else jax.enable_x64(bool(jax.config.read("jax_enable_x64")))
-            ):
-                return compiled(*cast(inputs))
+    def run(inputs: list[Any]) -> list[Any]:
+        with jax.enable_x64(double or bool(jax.config.read("jax_enable_x64"))):
+            return compiled(*cast(inputs))
 
-        return run
+    return run
 
 
 def check_elbo(

@@ -8,18 +8,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from asvi.density.refusal import Refusal
 from asvi.fitting.correction.result import Correction
 from asvi.fitting.details import Details
 from asvi.fitting.problem import Problem
 
 __all__ = ["Outcome", "Refusal"]
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """Why a rung is not for this model, or this call."""
-
-    why: str
 
 
 @dataclass

@@ -1,4 +1,27 @@
-"""Takes model, family and data; gives a problem: one flat vector of numbers and its noisy ELBO."""
+"""Takes model, family and data; gives a problem: one flat vector of numbers and its noisy ELBO.
+
+*What is kept, and for how long.* A problem is made anew by each call of :func:`asvi.fit`, and
+nothing is looked up by a model's name or a family's ``repr``: only what was recorded decides.
+
+- Compiled programs (:mod:`asvi.program.compiling`), by the operations, shapes and types that were
+  recorded, for the process: the last 256, until ``forget_programs()``. They hold no data: constants
+  are inputs. With :func:`asvi.keep_programs` JAX keeps them on disk, too.
+- What is made of a recorded density (:mod:`asvi.density.traced_density`): its forms in NumPy,
+  slopes, Hessians; by its operations and precision, for the process: the last 32.
+- Copies of the constants of recorded programs (:mod:`asvi.program.traced`), by their bytes, as long
+  as a program that has them.
+- A model's functions (``BoundModel.kept``, ``jit``, ``map_in_batches``), by a name and what else
+  shapes them (restarts, steps, draws, clipping), as long as the model at these arguments. Each
+  ``Compiled`` holds a recording for every set of input types that it met. ``BoundModel.at`` has
+  none of them: other arguments are other functions.
+- ``Problem.noise_space``, ``Problem.splines``, ``BoundModel.digest``, ``ParameterVector.size`` and
+  the like: attributes that are computed once, as long as their object.
+- ``Fit.guide``, ``Fit.posterior``, its report, and 4,000 draws' moments in a ``Posterior``: as long
+  as the fit.
+- Reshapes and sums over axes of the NumPy backend, by shapes, and what this version of JAX and its
+  compiler know (:mod:`asvi.program.compiling`): for the process. They are few and small.
+- The embedded tasks' data (:mod:`asvi.tasks`): for the process.
+"""
 
 from __future__ import annotations
 
@@ -10,24 +33,24 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
-from numpyro.distributions import biject_to, constraints
-from numpyro.infer.util import transform_fn
 
 from asvi.density.bound_model import BoundModel
 from asvi.density.noise_space import NoiseSpace
+from asvi.density.settings import DensitySettings
 from asvi.distributions.standardize import noise_shape, rebuilt_prior, standardize
 from asvi.distributions.warped_noise import WarpedNoise
 from asvi.errors import ModelError
 from asvi.families.guide_protocol import as_guide
-from asvi.families.parameter import Parameter, Role
+from asvi.families.parameter import Role
 from asvi.families.protocol import Family, JointFamily
+from asvi.fitting.parameter_vector import ParameterVector, free_values
 from asvi.guide.auto_asvi import autoguide
-from asvi.objective.elbo import ELBO, score_part
+from asvi.objective.elbo import ELBO
+from asvi.objective.score_function import score_part
 from asvi.program.arguments import Arguments
 from asvi.program.improper import Improper
 from asvi.program.input_check import InputCheck
-from asvi.program.program import Program, Site
+from asvi.program.program import Program
 from asvi.program.run_trace import trace_of
 from asvi.program.statements.stacked import over_steps
 
@@ -47,11 +70,13 @@ class Problem:
         kwargs: dict[str, Any],
         check: bool = True,
         discrete: Any = "auto",
+        known_gaussian: Any = None,
+        density: DensitySettings = DensitySettings(),
     ):
         self.family = family
         #: Mean and precision of a Gaussian over the program's noise that was found before.
-        self.known_gaussian: Any = None
-        self.bound = BoundModel(model, args, kwargs, check)
+        self.known_gaussian = known_gaussian
+        self.bound = BoundModel(model, args, kwargs, check, density)
         self.guide = as_guide(autoguide(self.bound.given, family=family), family)
         self.guide.trust_losses()
         self._check = InputCheck(self.bound.given)
@@ -65,16 +90,12 @@ class Problem:
         if check:
             self.bound.complete()
         known = self.guide.known_parameters() if check else None
-        if known is not None:
-            example = self._known(known)
-        else:
-            # By a function of its own: JAX keeps what it traced for as long as there is a function.
-            key = jax.eval_shape(jax.random.key, 0)
-            example = jax.eval_shape(lambda key: self._initial(key), key)
-        flat = jax.eval_shape(self._flattened, example)
-        self.size = flat.size
-        self.has_networks = any(not hasattr(x, "shape") for x in example.values())
-        self.dtype = flat.dtype
+        #: Where each parameter lies in the flat vector.
+        self.vector = (
+            ParameterVector.of_run(self._trained_by)
+            if known is None
+            else ParameterVector.of_declared(known)
+        )
         #: Path gradients rerun the guide's density at given values: cheap for families of sites.
         self.has_path = self.guide.has_path_gradients
         self.observed = {site.name for site in self.program.sites if site.kind != "latent"}
@@ -95,6 +116,16 @@ class Problem:
         return self.bound.arguments
 
     @property
+    def size(self) -> int:
+        """Numbers in the flat vector."""
+        return self.vector.size
+
+    @property
+    def dtype(self) -> Any:
+        """Type of the flat vector."""
+        return self.vector.dtype
+
+    @property
     def improper(self) -> dict[str, Improper]:
         """Latent numbers without a posterior, by site."""
         return self.bound.improper
@@ -102,7 +133,7 @@ class Problem:
     @cached_property
     def noise_space(self) -> NoiseSpace | None:
         """The noise that a Gaussian is looked for in; None where the guide would hold none."""
-        return None if self.has_networks else self.guide.noise_space(self.bound)
+        return None if self.vector.has_networks else self.guide.noise_space(self.bound)
 
     def finish_check(self, is_fine: Callable[[], bool]) -> None:
         """Raise where the data are wrong, if that was not looked at yet.
@@ -122,7 +153,8 @@ class Problem:
 
     # ------------------------------------------------------------------------------ parameters
 
-    def _initial(self, key: jax.Array) -> dict[str, jax.Array]:
+    def _trained_by(self, key: jax.Array) -> dict[str, dict[str, Any]]:
+        """Messages of all parameters, the guide's and the model's own, in a run of both."""
         args, kwargs = self.arguments
         drawn = trace_of(self.guide, key, {}, {}, args, kwargs)
         values = {
@@ -133,7 +165,7 @@ class Problem:
         met = {}
         if self.program.trained:
             met = trace_of(self.model, key, {}, values, args, kwargs)
-        free, self.transforms = {}, {}
+        found = {}
         for name, site in sorted({**met, **drawn}.items()):
             if site["type"] == "mutable":
                 raise ModelError(
@@ -142,34 +174,12 @@ class Problem:
                     "    numpyro.infer.SVI(model, asvi.AutoASVI(model), optimizer, asvi.ELBO())"
                 )
             if site["type"] == "param":
-                transform = biject_to(site["kwargs"].get("constraint", constraints.real))
-                self.transforms[name] = transform
-                # A network of the model's own is one parameter, a tree of arrays.
-                free[name] = jax.tree.map(
-                    lambda x, transform=transform: jnp.asarray(
-                        transform.inv(x), jnp.result_type(float)
-                    ),
-                    site["value"],
-                )
-        return free
-
-    def _known(self, parameters: dict[str, Parameter]) -> dict[str, Any]:
-        """As :meth:`_initial`, without a run: shapes alone, of the guide's own parameters."""
-        self.transforms = {n: biject_to(p.constraint) for n, p in parameters.items()}
-        dtype = jnp.result_type(float)
-        return {
-            name: jax.ShapeDtypeStruct(self.transforms[name].inverse_shape(p.shape), dtype)
-            for name, p in parameters.items()
-        }
-
-    def _flattened(self, free: dict[str, jax.Array]) -> jax.Array:
-        """All in one vector; how to get them back is kept."""
-        flat, self.unravel = ravel_pytree(free)
-        return flat
+                found[name] = site
+        return found
 
     def initial(self, key: jax.Array) -> jax.Array:
         """A start as a flat vector."""
-        return ravel_pytree(self._initial(key))[0]
+        return self.vector.flatten(free_values(self._trained_by(key)))
 
     @property
     def prior_scales(self) -> dict[str, Any]:
@@ -186,47 +196,18 @@ class Problem:
             )(prior)
         return found
 
-    def start_half_mean_field(self, free: jax.Array) -> jax.Array:
-        """The same start, (parameters,), with the prior weights of hierarchies at 1/2.
-
-        Chains keep theirs: away from the prior they fall into basins of their own.
-        """
-        program = self.program
-        sites = {site.address: program.with_parents(site) for site in program.latent}
-        shapes = {site.name: site.shape for site in program.latent}
-
-        def is_of_hierarchy(site: Site) -> bool:
-            return not site.steps and all(shapes.get(p) != site.shape for p in site.parents)
-
-        names = [
-            name
-            for name, p in self.guide.parameters().items()
-            if p.role is Role.PRIOR_WEIGHT and p.address is not None
-            if is_of_hierarchy(sites[p.address])
-        ]
-        if not names:
-            return free
-        start = self.unravel(free)
-        start |= {name: jnp.zeros_like(start[name]) for name in names}
-        return ravel_pytree(start)[0]
-
     def params(self, flat: jax.Array) -> dict[str, jax.Array]:
         """The guide's (and the model's own) parameters by name, constrained."""
-        return transform_fn(self.transforms, self.unravel(flat))
+        return self.vector.constrain(flat)
 
     def found_params(self, flat: jax.Array) -> dict[str, jax.Array]:
         """The same, compiled."""
-        return self.bound.jit("params", lambda: self.params)(flat)
+        return self.bound.jit("params", lambda: self.vector.constrain)(flat)
 
     def free(self, params: Mapping[str, Any]) -> jax.Array:
         """The vector that holds these constrained parameters."""
-
-        def inverse(params):
-            free = {n: jax.tree.map(self.transforms[n].inv, x) for n, x in params.items()}
-            return ravel_pytree(free)[0]
-
         values = jax.tree.map(lambda x: np.asarray(x, self.dtype), dict(params))
-        return self.bound.jit("free", lambda: inverse)(values)
+        return self.bound.jit("free", lambda: self.vector.unconstrain)(values)
 
     # -------------------------------------------------------------------------------- the ELBO
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import jax
 
+from asvi.density.settings import DensitySettings
 from asvi.errors import AsviError
 from asvi.fitting.correction.settings import CorrectionSettings
 from asvi.fitting.settings import FitSettings
@@ -42,6 +43,8 @@ class Request:
     max_error: float = CorrectionSettings.max_error
     draws: int | None = None
     """Draws per step that were asked for."""
+    density: DensitySettings = field(default_factory=DensitySettings)
+    """Limits of what is made of the model's density."""
     settings: FitSettings = FitSettings()
     """How the other stages go about it."""
 

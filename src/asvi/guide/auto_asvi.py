@@ -19,9 +19,8 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from typing import Any
 
 import jax
@@ -34,8 +33,7 @@ from numpyro.util import not_jax_tracer
 
 from asvi.density.bound_model import BoundModel
 from asvi.density.noise_space import NoiseSpace
-from asvi.errors import FamilyError, SiteError
-from asvi.families.convex import ConvexUpdate
+from asvi.errors import SiteError
 from asvi.families.guide_protocol import Guide, SiteRow
 from asvi.families.parameter import Parameter, Role
 from asvi.families.protocol import AnyFamily, Family, JointFamily
@@ -43,15 +41,18 @@ from asvi.families.sampling import SamplingGuide
 from asvi.guide.edges import Edges, trace_edges
 from asvi.guide.loss_guard import guard_loss
 from asvi.guide.noise_space import GuideSpace
+from asvi.guide.set_up import as_patterns, find_dependence, set_up_sites
 from asvi.guide.surrogate_run import SurrogateRun
-from asvi.program.dependence.terms import Dependence, meetings
+from asvi.program.dependence.terms import Dependence
 from asvi.program.improper import Improper, find_improper
 from asvi.program.input_check import InputCheck
 from asvi.program.model_warnings import check_reversed_scans, discontinuous_sites, warn_long_loops
-from asvi.program.program import Program, Site, survey
+from asvi.program.program import Program
 from asvi.program.run_trace import joint_log_density, trace_of
+from asvi.program.site import Site
 from asvi.program.statements.ordinary import Ordinary
 from asvi.program.statements.stacked import over_steps
+from asvi.program.survey import survey
 
 __all__ = ["AutoASVI", "autoguide"]
 
@@ -110,13 +111,13 @@ class AutoASVI(Guide, SamplingGuide, AutoGuide):
         prefix: str = "auto",
     ):
         super().__init__(model, prefix=prefix)
-        self.families = _as_patterns(family)
+        self.families = as_patterns(family)
         self.program: Any = None  # a Program after the first call
         self._declared: dict[str, dict[str, Parameter]] = {}
         self._family_of: dict[str, Family] = {}
-        self._surrogates: dict[str, Distribution] = {}
-        self.contexts: dict[str, Any] = {}  # what each site listens to, by address
-        self.encodings: list[Any] = []  # what makes parameters of sites from the data
+        self.surrogates: dict[str, Distribution] = {}  # in shapes alone, by address
+        self.inputs: dict[str, Any] = {}  # what each site listens to, by address
+        self.encoders: list[Any] = []  # what makes parameters of sites from the data
         self.score_sites: frozenset[str] = frozenset()  # continuous sites that decide a branch
         self.dependence: Dependence | None = None  # of sites without reparameterised draws
         self.improper: dict[str, Improper] = {}  # latent numbers without a posterior, by site
@@ -131,14 +132,14 @@ class AutoASVI(Guide, SamplingGuide, AutoGuide):
         if self.program is None:
             self._setup_prototype(*args, **kwargs)
         program: Program = self.program
-        guard_loss(program, self._surrogates, self._losses_seen)
+        guard_loss(program, self.surrogates, self._losses_seen)
         return self._run(*args, **kwargs)[0]
 
     def _run(self, *args, **kwargs) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
-        with handlers.trace() as trace, SurrogateRun(self, args, kwargs) as reading:
+        with handlers.trace() as trace, SurrogateRun(self, args, kwargs) as run:
             self.model(*args, **kwargs)
         latent = {name: m["value"] for name, m in trace.items() if m["type"] == "sample"}
-        return latent, reading.deterministic
+        return latent, run.deterministic
 
     # --------------------------------------------------------- what is asked of guides of all kinds
 
@@ -174,7 +175,7 @@ class AutoASVI(Guide, SamplingGuide, AutoGuide):
         return NoiseSpace.of(bound)
 
     def edges(self, space: NoiseSpace) -> Edges:
-        """Who hears whom, number by number."""
+        """Who listens to whom, number by number."""
         return trace_edges(self, space.bound, space)
 
     def guide_space(self, bound: BoundModel) -> GuideSpace | None:
@@ -200,9 +201,9 @@ class AutoASVI(Guide, SamplingGuide, AutoGuide):
         }
 
     def couples(self, parent: Site, child: Site) -> bool:
-        """A site follows its parents, and what it hears, and no others."""
+        """A site follows its parents, and what it listens to, and no others."""
         for first, then in ((parent, child), (child, parent)):
-            inputs = self.contexts.get(then.address)
+            inputs = self.inputs.get(then.address)
             if inputs is not None and first.address in inputs.shifting:
                 return True
             if first.name in then.parents and self.family_of(then).follows_parents(then):
@@ -214,102 +215,46 @@ class AutoASVI(Guide, SamplingGuide, AutoGuide):
         names = {site.address: site.name for site in self.program.sites}
         return tuple(
             (names[other], names[address])
-            for address, inputs in self.contexts.items()
+            for address, inputs in self.inputs.items()
             for other in inputs.dropped
         )
 
     # ---------------------------------------------------------------------------- its set-up
 
     def _setup_prototype(self, *args: Any, check_input: bool = True, **kwargs: Any) -> None:
-        look = Program.of if check_input else Program.unchecked
-        program = look(self.model, *args, **kwargs)
+        read = Program.of if check_input else Program.unchecked
+        program = read(self.model, *args, **kwargs)
         check_reversed_scans(program)
-        family_of = {site.address: self._choose(site) for site in program.latent}
-        self._check_patterns(program)
-        declared, surrogates = {}, {}
-        contexts = self._inputs(program, family_of)
-        encodings = self._from_data(program, family_of, args, kwargs)
-        for site in map(program.with_parents, program.latent):
-            family, address = family_of[site.address], site.address
-            encoding = next((e for e in encodings if address in e.heads), None)
-            if encoding is not None:
-                own = declared[address] = encoding.declare(site)
-                own = {**own, **encoding.as_declared(site)}
-            else:
-                declared[address] = family.declare_with(site, contexts.get(address))
-                # In shapes a moved surrogate is the family's own, unmoved.
-                own = family.declare(site)
-            surrogates[address] = _abstract_surrogate(family, site, own)
+        sites = set_up_sites(program, self.families, self.model, args, kwargs)
         self._starts.clear()
         if check_input:
             self._check_input(program, args, kwargs)
             self.improper = find_improper(self.model, program, args, kwargs)
         self._remember(args, kwargs)
         warn_long_loops(program)
-        self.program, self._family_of = program, family_of
-        self._declared, self._surrogates = declared, surrogates
-        self.contexts, self.encodings = contexts, encodings
+        self.program, self.surrogates = program, sites.surrogates
+        self._declared, self._family_of = sites.declared, sites.family_of
+        self.inputs, self.encoders = sites.inputs, sites.encoders
         self.score_sites = discontinuous_sites(program)
         self._check_names()
-        self.dependence = self._dependence(program, args, kwargs)
+        self.dependence = find_dependence(
+            program, self.surrogates, self.score_sites, self.model, self._run, args, kwargs
+        )
         self.prototype_trace = {site.name: site for site in program.sites}
 
-    def _dependence(self, program: Program, args: tuple, kwargs: dict) -> Dependence | None:
-        """Who depends on sites without reparameterised draws; None where there are none."""
-        hard = {s.name for s in program.latent if not self._surrogates[s.address].has_rsample}
-        sources = frozenset(hard | self.score_sites)
-        if not sources:
-            return None
-        local = meetings(program, self.model, self._run, args, kwargs, sources)
-        return Dependence(program, sources, local)
-
-    def _inputs(self, program: Program, family_of: dict[str, Family]) -> dict[str, Any]:
-        """What the sites hear of earlier sites' noise, by address."""
-        found: dict[str, Any] = {}
-        for family, sites in _by_family(program, family_of):
-            found |= family.inputs(program, [program.with_parents(s) for s in sites])
-        return found
-
-    def _from_data(
-        self, program: Program, family_of: dict[str, Family], args: tuple, kwargs: dict[str, Any]
-    ) -> list[Any]:
-        """What makes parameters from the data, in the order of the program's sites."""
-        found: list[Any] = []
-        for family, some in _by_family(program, family_of):
-            label = f"encoder{len(found) + 1}" if found else "encoder"
-            sites = [program.with_parents(site) for site in some]
-            made = family.from_data(program, sites, label, self.model, args, kwargs)
-            found += [] if made is None else [made]
-        return found
-
     def _check_input(self, program: Program, args: tuple, kwargs: dict[str, Any]) -> None:
-        """Look at every number that is known; see :class:`~asvi.program.input_check.InputCheck`."""
+        """Check every number that is known; see :class:`~asvi.program.input_check.InputCheck`."""
         found = self._input_check(args, kwargs)
         latent = {site.address for site in program.latent}
         priors = {address: fn for address, fn in found.items() if address in latent}
         if all(not_jax_tracer(x) for x in jax.tree.leaves(priors)):
             self._starts["prior_mean"] = priors
 
-    def _choose(self, site: Site) -> Family:
-        for pattern, family in self.families.items():
-            if _fits(site.name, pattern):
-                return family
-        return ConvexUpdate()
-
-    def _check_patterns(self, program: Program) -> None:
-        names = [site.name for site in program.latent]
-        for pattern in self.families:
-            if not any(_fits(name, pattern) for name in names):
-                raise FamilyError(
-                    f"family={{{pattern!r}: ...}} fits no latent site; the latent sites are "
-                    f"{', '.join(names)}."
-                )
-
     # ------------------------------------------------------------------------- its parameters
 
     def parameter_name(self, site: Site, name: str) -> str:
         """The NumPyro name of a site's parameter, e.g. ``auto/theta/loc/prior_weight``."""
-        branches = [label for label in site.block if label in ("true", "false")]
+        branches = [key.branch for key in site.bodies if key.branch]
         label = f"{site.name}[{','.join(branches)}]" if branches else site.name
         return f"{self.prefix}/{label}/{name}"
 
@@ -324,7 +269,7 @@ class AutoASVI(Guide, SamplingGuide, AutoGuide):
     def parameters(self) -> dict[str, Parameter]:
         """All parameters by their full names.
 
-        Names of sites are the user's, so nothing can be told by the text of a full name.
+        Names of sites are the user's, so the text of a full name says nothing.
         """
         program: Program = self.program
         found = {
@@ -334,9 +279,9 @@ class AutoASVI(Guide, SamplingGuide, AutoGuide):
             for site in program.latent
             for name, parameter in self._declared[site.address].items()
         }
-        for encoding in self.encodings:
-            asked = encoding.parameters().items()
-            found |= {f"{self.prefix}/{name}": parameter for name, parameter in asked}
+        for encoder in self.encoders:
+            own = encoder.parameters().items()
+            found |= {f"{self.prefix}/{name}": parameter for name, parameter in own}
         return found
 
     def _check_names(self) -> None:
@@ -393,62 +338,3 @@ class AutoASVI(Guide, SamplingGuide, AutoGuide):
         if start in self._starts:
             return self._starts[start]
         return survey(self.model, args, kwargs, start)(key)[0]
-
-
-# -------------------------------------------------------------------------------- small helpers
-
-
-def _fits(name: str, pattern: str) -> bool:
-    """Whether a pattern is this name, or fits it: a name may have brackets of its own."""
-    return name == pattern or fnmatchcase(name, pattern)
-
-
-def _as_patterns(family: Family | Mapping[str, Family] | None) -> dict[str, Family]:
-    if family is None:
-        return {}
-    if isinstance(family, Family):
-        return {"*": family}
-    if isinstance(family, Mapping) and all(isinstance(f, Family) for f in family.values()):
-        return dict(family)
-    if isinstance(family, JointFamily):
-        raise FamilyError(
-            f"{type(family).__name__} is a family of the whole model, not of its sites.\n"
-            f"Write asvi.autoguide(model, family={family!r})."
-        )
-    raise FamilyError(
-        f"family={family!r} is neither a family nor a dict of them.\n"
-        "Write family=asvi.families.MeanField(), or family={'theta*': asvi.families.MeanField()}."
-    )
-
-
-def _by_family(
-    program: Program, family_of: Mapping[str, Family]
-) -> Iterator[tuple[Family, list[Site]]]:
-    """Families with their latent sites, in the order of the sites; one object is one family."""
-    seen: list[Family] = []
-    for family in family_of.values():
-        if not any(family is other for other in seen):
-            seen.append(family)
-            yield family, [s for s in program.latent if family_of[s.address] is family]
-
-
-def _abstract_surrogate(family: Family, site: Site, declared: dict[str, Parameter]) -> Distribution:
-    """The family's surrogate in shapes alone; raise if its shapes are not the site's."""
-    batch, full = site.batch_shape, site.full_batch_shape
-
-    def make(prior: Distribution) -> Distribution:
-        parameters = {}
-        for name, parameter in declared.items():
-            shape = batch + parameter.shape[len(full) :]
-            transform = biject_to(parameter.constraint)
-            parameters[name] = transform(jnp.zeros(transform.inverse_shape(shape)))
-        return family.update(prior, parameters, site)
-
-    surrogate = jax.eval_shape(make, site.distribution)
-    if surrogate.shape() != batch + site.event_shape:
-        raise FamilyError(
-            f"site {site.name!r}: {type(family).__name__} gave a surrogate of shape "
-            f"{surrogate.shape()}, the site has shape {batch + site.event_shape}.\n"
-            "`update` must keep the prior's batch and event shape."
-        )
-    return surrogate

@@ -13,11 +13,10 @@ from asvi.density.noise_space import NoiseSpace
 from asvi.distributions.standardize import is_direct
 from asvi.families.gaussian_share import GaussianShare
 from asvi.guide.edges import Edges, build_edge_mask
-from asvi.program.program import Site
+from asvi.guide.settings import GaussianToParamsSettings
+from asvi.program.site import Site
 
 __all__ = ["params_from_gaussian"]
-
-FRAMES = ("dense", "aligned", "window", "within")  # kinds of edges that weigh another's noise
 
 
 def params_from_gaussian(
@@ -28,6 +27,7 @@ def params_from_gaussian(
     params: dict[str, Any],
     steps: dict[str, Any],
     slack: float,
+    settings: GaussianToParamsSettings = GaussianToParamsSettings(),
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Parameters, and the steps to take in each, by name; from what they were before.
 
@@ -37,17 +37,17 @@ def params_from_gaussian(
     """
     program = space.bound.program
     sites = [program.with_parents(site) for site in program.latent]
-    shares = _Shares(space, gaussian, build_edge_mask(space, edges), sites, slack)
+    shares = _Shares(space, gaussian, build_edge_mask(space, edges), sites, slack, settings)
     params = {k: np.array(v, float) for k, v in params.items()}
     steps = {k: np.array(v, float) for k, v in steps.items()}
     for site in sites:
         declared = guide.declared(site)
         names = {name: guide.parameter_name(site, name) for name in declared}
         reach = np.ones(shares.where[site.address].shape)
-        for kind in FRAMES:
-            if f"frame/{kind}" in declared:
-                weights = shares.weights(site, edges[site.address, kind])
-                params[names[f"frame/{kind}"]] = weights
+        for name, parameter in declared.items():
+            if parameter.edge_kind is not None:
+                weights = shares.weights(site, edges[site.address, parameter.edge_kind])
+                params[names[name]] = weights
                 reach = reach + np.sum(weights**2, -1)
         own = {name: steps[full] for name, full in names.items()}
         held = guide.family_of(site).from_gaussian(shares.of(site, reach), declared, own)
@@ -67,8 +67,9 @@ class _Shares:
         edge_mask: Arrowhead,
         sites: list[Site],
         slack: float,
+        settings: GaussianToParamsSettings,
     ):
-        self.gaussian, self.slack = gaussian, slack
+        self.gaussian, self.slack, self.settings = gaussian, slack, settings
         self.direct = {site.address for site in sites if is_direct(site)}
         self.located = {s.address for s in sites if s.address in self.direct and not s.parents}
         spread = factor_on_edges(gaussian.precision, edge_mask)
@@ -85,12 +86,12 @@ class _Shares:
         offset = spread.solve(gaussian.mean, moved)
         self.middle = gaussian.mean - (spread @ offset[:, None])[:, 0]
         self.offset = offset * self.stretch
-        self.frame = spread.scaled(1 / scales, 1 / self.stretch)
+        self.weighed = spread.scaled(1 / scales, 1 / self.stretch)
 
     def weights(self, site: Site, rows: np.ndarray) -> np.ndarray:
         """Entries of the factor behind a site's edges to the numbers ``rows``; -1 is nobody."""
         mine = np.broadcast_to(self.where[site.address][..., None], rows.shape)
-        return np.where(rows >= 0, self.frame.entries(mine, np.maximum(rows, 0)), 0.0)
+        return np.where(rows >= 0, self.weighed.entries(mine, np.maximum(rows, 0)), 0.0)
 
     def of(self, site: Site, reach: np.ndarray) -> GaussianShare:
         index, gaussian = self.where[site.address], self.gaussian
@@ -104,6 +105,8 @@ class _Shares:
             stretch=self.stretch[index],
             slack=self.slack / moves[index],
             reach=reach,
+            free_prior_weight=self.settings.free_prior_weight,
+            bound_prior_weight=self.settings.bound_prior_weight,
             is_located=site.address in self.located,
             is_direct=site.address in self.direct,
         )

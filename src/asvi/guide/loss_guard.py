@@ -82,7 +82,7 @@ def guard_loss(program: Program, surrogates: dict[str, Distribution], seen: set[
     if loss in seen or loss == "none":
         return
     fault = find_loss_fault(program, surrogates, loss)
-    if fault is not None and loss != "unknown":  # told at every call, so not yet "seen"
+    if fault is not None and loss != "unknown":  # said at every call, so not yet "seen"
         raise LossError(fault.text())
     seen.add(loss)
     if fault is not None:

@@ -30,7 +30,7 @@ class GuideSpace:
     def of(cls, guide: Any, bound: BoundModel) -> GuideSpace | None:
         """None where not all draws of the guide are made of noise that one vector holds."""
         program = bound.program
-        if guide.encodings or guide.score_sites:
+        if guide.encoders or guide.score_sites:
             return None
         in_parts = any(p.size != p.subsample_size for s in program.sites for p in s.plates)
         if in_parts or any(site.in_branch for site in program.sites):
@@ -57,11 +57,11 @@ class GuideSpace:
             handlers.trace() as drawn,
             handlers.seed(rng_seed=jax.random.key(0)),
             handlers.substitute(substitute_fn=parameters),
-            SurrogateFromNoise(self.guide, args, kwargs, noise) as reading,
+            SurrogateFromNoise(self.guide, args, kwargs, noise) as run,
         ):
             model(*args, **kwargs)
         values = {n: m["value"] for n, m in drawn.items() if m["type"] == "sample"}
-        extras = reading.frame.extras
+        extras = run.body.outputs
         volume = sum(jnp.sum(extras["volume", address]) for address in self.shapes)
         met = trace_of(model, jax.random.key(0), params, values, args, kwargs)
         density = sum(log_density(s) for s in met.values() if s["type"] == "sample")

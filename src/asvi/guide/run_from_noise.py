@@ -17,7 +17,7 @@ from numpyro.distributions import transforms as T
 from asvi.distributions.standardize import standardize
 from asvi.distributions.warped_noise import WarpedNoise
 from asvi.guide.surrogate_run import SurrogateRun
-from asvi.program.addresses import address_of, is_inside
+from asvi.program.addresses import BodyPath, address_of, is_inside
 
 __all__ = ["SurrogateFromNoise"]
 
@@ -25,7 +25,7 @@ __all__ = ["SurrogateFromNoise"]
 class SurrogateFromNoise(SurrogateRun):
     """One run of the surrogate. ``noise`` has an array for each latent site, by address.
 
-    Afterwards ``frame.extras`` holds, by ``("volume", address)``, the log volume of a site's values
+    Afterwards ``body.outputs`` holds, by ``("volume", address)``, the log volume of a site's values
     over that of its noise.
     """
 
@@ -33,15 +33,15 @@ class SurrogateFromNoise(SurrogateRun):
         super().__init__(guide, args, kwargs)
         self.given = {("base draw", address): x for address, x in noise.items()}
 
-    def thread(self, path: tuple[str, ...], length: int, reverse: bool) -> dict[Any, Any]:
-        given = self.given if self.frame.is_root else self.frame.threaded
+    def thread(self, path: BodyPath, length: int, reverse: bool) -> dict[Any, Any]:
+        given = self.given if self.body.is_root else self.body.scanned
         own = {k: x for k, x in given.items() if k[0] == "base draw" and is_inside(k[1], path)}
         return super().thread(path, length, reverse) | own
 
     def visit(self, msg: dict[str, Any]) -> None:
         super().visit(msg)
-        address = address_of(self.frame.path, msg["name"])
-        given = self.given if self.frame.is_root else self.frame.threaded
+        address = address_of(self.body.path, msg["name"])
+        given = self.given if self.body.is_root else self.body.scanned
         if msg.get("stop") or ("base draw", address) not in given:
             return
         noise, fn = given["base draw", address], msg["fn"]
@@ -57,4 +57,4 @@ class SurrogateFromNoise(SurrogateRun):
             if not isinstance(own.transform, T.IdentityTransform):
                 volume = volume + jnp.sum(own.transform.log_abs_det_jacobian(u, value))
         msg["value"] = value
-        self.frame.extras["volume", address] = jnp.sum(volume)
+        self.body.outputs["volume", address] = jnp.sum(volume)

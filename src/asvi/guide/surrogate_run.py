@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 import numpyro
 from numpyro import handlers
 from numpyro.primitives import _PYRO_STACK, apply_stack
@@ -15,10 +13,19 @@ from asvi.distributions.warped_noise import Residual, residual
 from asvi.errors import ModelError, SiteError
 from asvi.families.amortized.data import PlateSubsample, collect_model_data
 from asvi.families.parameter import Parameter
-from asvi.program.addresses import address_of
+from asvi.guide.residuals import (
+    collect_inputs,
+    empty_register,
+    find_lookback,
+    join_residuals,
+    publish_residual,
+    published_addresses,
+)
+from asvi.program.addresses import BodyPath, address_of
+from asvi.program.control_flow.body import Body
 from asvi.program.control_flow.handlers import handler_stack, handlers_outside
-from asvi.program.control_flow.interpretation import Body, Interpretation
-from asvi.program.program import Site
+from asvi.program.control_flow.interpretation import Interpretation
+from asvi.program.site import Site
 from asvi.program.statements.masks import unmasked
 
 __all__ = ["SurrogateRun"]
@@ -30,7 +37,7 @@ _OTHER_SIZE = (
 
 
 class SurrogateRun(Interpretation):
-    """One run of the model as a guide: latent sites updated, data and factors unheard."""
+    """One run of the model as a guide: latent sites updated, data and factors left out."""
 
     def __init__(self, guide: Any, args: tuple, kwargs: dict[str, Any]):
         super().__init__()
@@ -38,25 +45,25 @@ class SurrogateRun(Interpretation):
         self.program = guide.program
         self.sites = {site.address: site for site in guide.program.latent}
         self.observed = {site.name for site in guide.program.sites if site.kind != "latent"}
-        self.contexts: dict[str, Any] = guide.contexts
-        self._spoken = _listened_to(self.contexts)
+        self.inputs: dict[str, Any] = guide.inputs
+        self._published = published_addresses(self.inputs)
         self.deterministic: dict[str, jax.Array] = {}
         self._plate_sizes: dict[str, int] = {}
         self._start_key: jax.Array | None = None
         self._priors: dict[str, Any] = {}
-        self._amortised = {encoding.plate for encoding in guide.encodings}
+        self._amortized = {encoder.plate for encoder in guide.encoders}
         self._encoded: dict[str, dict[str, jax.Array]] = {}
         self._plates: dict[str, PlateSubsample] = {}
 
     # -------------------------------------------------------------------------------- encoders
 
     def __enter__(self):
-        if self.guide.encodings:
+        if self.guide.encoders:
             self._encode()  # before this reading is at work, under the handlers outside
         return super().__enter__()
 
     def _encode(self) -> None:
-        """Look which rows and data this run has, and let the encoders read them."""
+        """Find which rows and data this run has, and let the encoders read them."""
         observed = frozenset(s.name for s in self.program.observed)
         gathered = collect_model_data(self.guide.model, self.args, self.kwargs, observed)
         self._plates = gathered.plates
@@ -67,9 +74,9 @@ class SurrogateRun(Interpretation):
         def ask(name: str, initial: Any) -> jax.Array:
             return numpyro.param(f"{self.guide.prefix}/{name}", initial)
 
-        for encoding in self.guide.encodings:
-            data = encoding.read(gathered, self.args, self.kwargs)
-            self._encoded |= encoding.encode(data, ask, priors)
+        for encoder in self.guide.encoders:
+            data = encoder.read(gathered, self.args, self.kwargs)
+            self._encoded |= encoder.encode(data, ask, priors)
 
     def _one_key(self, key: jax.Array) -> jax.Array:
         """One key, so that all sites start from the same draw of the prior."""
@@ -85,7 +92,7 @@ class SurrogateRun(Interpretation):
         if msg["is_observed"] or msg["name"] in self.observed:
             self._hide(msg)
             return
-        site = self.sites.get(address_of(self.frame.path, msg["name"]))
+        site = self.sites.get(address_of(self.body.path, msg["name"]))
         if site is None:
             raise ModelError(
                 f"site {msg['name']!r} was not in the model when the guide was set up (its latent "
@@ -99,8 +106,8 @@ class SurrogateRun(Interpretation):
             for name, parameter in self.guide.declared(site).items()
         }
         parameters |= self._encoded.get(site.address, {})
-        heard = self._heard(self.contexts.get(site.address))
-        msg["fn"] = self.guide.family_of(site).update_with(prior, parameters, site, heard)
+        residuals = collect_inputs(self.body, self.inputs.get(site.address), self.sites)
+        msg["fn"] = self.guide.family_of(site).update_with(prior, parameters, site, residuals)
         msg["_drawn_from"] = msg["fn"]  # handlers outside may wrap it: `Predictive` masks guides
         # What the model says of its site is no property of the guide's.
         msg["infer"] = {k: v for k, v in msg["infer"].items() if k != "is_auxiliary"}
@@ -108,7 +115,7 @@ class SurrogateRun(Interpretation):
         if msg["value"] is None and not msg["fn"].has_rsample:
             self._draw_without_gradient(msg)
 
-    # --------------------------------------------------------------------- noise heard by others
+    # ------------------------------------------------------------------ residuals, for other sites
 
     def postprocess_message(self, msg: dict[str, Any]) -> None:
         if msg["type"] == "sample" and msg["name"] in self.guide.score_sites:
@@ -118,73 +125,25 @@ class SurrogateRun(Interpretation):
         super().postprocess_message(msg)
         if msg["type"] != "sample" or msg.get("_control_flow_done"):
             return
-        address = address_of(self.frame.path, msg["name"])
-        if address in self._spoken and address in self.sites:
-            self._speak(address, self._residual(address, msg))
+        address = address_of(self.body.path, msg["name"])
+        if address in self._published and address in self.sites:
+            publish_residual(self.body, address, self._residual(address, msg))
 
     def _residual(self, address: str, msg: dict[str, Any]) -> Residual:
         """The noise of a site, standardised; shape batch + unconstrained event."""
         del address
         return residual(msg["_drawn_from"], msg["value"], msg["intermediates"])
 
-    def _speak(self, address: str, noise: Residual) -> None:
-        # Bodies of scans hand what they met to the frame outside, stacked; branches do not.
-        if not any(part in ("true", "false") for part in self.frame.path):
-            self.frame.extras["residual", address] = noise
-        self.frame.noise[address] = noise
+    def first_lookback(self, path: BodyPath) -> Any:
+        return empty_register(find_lookback(self.program, self.inputs, path))
 
-    def _noise_of(self, address: str) -> Residual:
-        frame = self.frame
-        while frame is not None:
-            if address in frame.noise:
-                return frame.noise[address]
-            if ("residual", address) in frame.extras:  # a scan that has ended, all its steps
-                return frame.extras["residual", address]
-            frame = frame.outside
-        raise KeyError(address)
+    def next_lookback(self, body: Body) -> Any:
+        lookback = find_lookback(self.program, self.inputs, body.path)
+        if not lookback.steps:
+            return ()
+        return join_residuals([body.residuals[a] for a in lookback.sources])
 
-    def _heard(self, context: Any) -> dict[str, Residual]:
-        """The noise that a site listens to, gathered."""
-        heard: dict[str, Residual] = {}
-        if context is None:
-            return heard
-        if context.gates:
-            heard["gates"] = _flat([self._noise_of(a) for a in context.gates])
-        if context.cell:
-            plates = [len(self.sites[a].batch_shape) for a in context.cell]
-            heard["cell"] = _flat([self._noise_of(a) for a in context.cell], plates)
-        if context.dense:
-            heard["dense"] = _flat([self._noise_of(a) for a in context.dense])
-        if context.aligned:
-            plates = [len(self.sites[a].batch_shape) for a in context.aligned]
-            heard["aligned"] = _flat([self._noise_of(a) for a in context.aligned], plates)
-        if context.window:
-            heard["window"] = self.frame.memory  # the whole register: see `windows.py`
-        return heard
-
-    def _window(self, path: tuple[str, ...]) -> tuple[int, tuple[str, ...], int]:
-        """Steps and numbers that the sites of a scan's body look back on."""
-        found = [
-            self.contexts[site.address]
-            for site in self.program.in_block(path)
-            if site.block == path and site.address in self.contexts
-        ]
-        found = [context for context in found if context.window]
-        if not found:
-            return 0, (), 0
-        first = found[0]
-        sources = first.window_sources
-        return max(c.window for c in found), sources, first.size(sources)
-
-    def first_memory(self, path: tuple[str, ...]) -> Any:
-        window, _sources, numbers = self._window(path)
-        # Plain zeros are seen to be empty: see `windows.py`.
-        nothing: Any = np.zeros((window, numbers), jnp.result_type(float))
-        return Residual(nothing, nothing) if window else ()
-
-    def to_remember(self, frame: Body) -> Any:
-        window, sources, _numbers = self._window(frame.path)
-        return _flat([frame.noise[a] for a in sources]) if window else ()
+    # ------------------------------------------------------------------ what is no latent site
 
     def visit_other(self, msg: dict[str, Any]) -> None:
         if msg["type"] == "plate":
@@ -194,7 +153,7 @@ class SurrogateRun(Interpretation):
                 msg["value"] = known.rows  # those that the encoders have read
         elif msg["type"] in ("param", "mutable"):
             self._borrow(msg)
-        elif msg["type"] == "deterministic" and self.frame.is_root:
+        elif msg["type"] == "deterministic" and self.body.is_root:
             self.deterministic[msg["name"]] = msg["value"]
             msg["stop"] = True
 
@@ -214,13 +173,13 @@ class SurrogateRun(Interpretation):
         return msg["type"] != "sample" or msg["name"] not in self.observed
 
     def _report(self, site: dict[str, Any]) -> None:
-        if site["type"] == "deterministic" and self.frame.is_root:
+        if site["type"] == "deterministic" and self.body.is_root:
             self.deterministic[site["name"]] = site["value"]
         else:
             super()._report(site)
 
     def _hide(self, msg: dict[str, Any]) -> None:
-        if not self.frame.is_root:
+        if not self.body.is_root:
             return  # bodies report only what `reports` lets through
         if msg["value"] is None:
             with handlers_outside(self):
@@ -239,10 +198,10 @@ class SurrogateRun(Interpretation):
     def _check_shape(self, msg: dict[str, Any], site: Site) -> None:
         now = list(msg["fn"].batch_shape)
         full = list(site.full_batch_shape)
-        for frame in msg["cond_indep_stack"]:
-            now[frame.dim] = self._plate_sizes.get(frame.name, frame.size)
-            if frame.name in self._amortised and site.address in self._encoded:
-                full[frame.dim] = now[frame.dim]  # other points, or another number of them
+        for plate in msg["cond_indep_stack"]:
+            now[plate.dim] = self._plate_sizes.get(plate.name, plate.size)
+            if plate.name in self._amortized and site.address in self._encoded:
+                full[plate.dim] = now[plate.dim]  # other points, or another number of them
         then = tuple(full) + site.event_shape
         if (shape := tuple(now) + msg["fn"].event_shape) != then:
             raise SiteError(
@@ -255,9 +214,9 @@ class SurrogateRun(Interpretation):
 
     def _parameter(self, site: Site, name: str) -> jax.Array:
         """This run's value of a parameter, plates at full size."""
-        if self.frame.is_root:
+        if self.body.is_root:
             return self._declare(site, name)
-        return self.frame.threaded["parameter", site.address, name]
+        return self.body.scanned["parameter", site.address, name]
 
     def _declare(self, site: Site, name: str) -> jax.Array:
         parameter = self.guide.declared(site)[name]
@@ -279,8 +238,8 @@ class SurrogateRun(Interpretation):
         event_dim = len(parameter.shape) - len(site.full_batch_shape)
         return numpyro.subsample(value, event_dim=event_dim)
 
-    def thread(self, path: tuple[str, ...], length: int, reverse: bool) -> dict[Any, Any]:
-        depth = sum(part.startswith("scan") for part in path) - 1
+    def thread(self, path: BodyPath, length: int, reverse: bool) -> dict[Any, Any]:
+        depth = sum(part.kind == "scan" for part in path) - 1
         for site in self.program.in_block(path):
             if site.steps[depth] != length:
                 raise SiteError(
@@ -289,39 +248,18 @@ class SurrogateRun(Interpretation):
                     "was set up",
                     advice=_OTHER_SIZE,
                 )
-        return self._within(path)
+        return self._parameters_within(path)
 
-    def thread_branch(self, path: tuple[str, ...]) -> dict[Any, Any]:
-        return self._within(path)
+    def thread_branch(self, path: BodyPath) -> dict[Any, Any]:
+        return self._parameters_within(path)
 
-    def _within(self, path: tuple[str, ...]) -> dict[Any, jax.Array]:
+    def _parameters_within(self, path: BodyPath) -> dict[Any, jax.Array]:
         """The parameters of all latent sites in a block, declared out here or passed on inwards."""
         return {
             ("parameter", site.address, name): self._parameter(site, name)
             for site in self.program.in_block(path)
             for name in self.guide.declared(site)
         }
-
-
-def _flat(heard: list[Residual], plates: list[int] | None = None) -> Residual:
-    """Noise of several sites in one vector; with ``plates``, one for each cell of their plates."""
-    keep = [0] * len(heard) if plates is None else plates
-    return jax.tree.map(
-        lambda *noise: jnp.concatenate(
-            [jnp.reshape(x, (*x.shape[:k], -1)) for x, k in zip(noise, keep, strict=True)], -1
-        ),
-        *heard,
-    )
-
-
-def _listened_to(contexts: dict[str, Any]) -> set[str]:
-    """Addresses that some site listens to."""
-    return {
-        address
-        for context in contexts.values()
-        for sources in (context.gates, context.cell, context.dense, context.aligned)
-        for address in (*sources, *context.window_sources)
-    }
 
 
 def _keep_plate_scale_only(msg: dict[str, Any]) -> None:

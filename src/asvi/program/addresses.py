@@ -1,33 +1,59 @@
-"""Takes where a site stands; gives its address: one text that no other site or block has.
+"""Takes where a site stands; gives its address: one text that no other site or body has.
 
-Names are the user's: they may have a ``/`` (``handlers.scope`` puts one in), or look like a block.
+Names are the user's: they may have a ``/`` (``handlers.scope`` puts one in), or look like a body.
 So a name is written as in a JSON pointer (RFC 6901), ``~`` as ``~0`` and ``/`` as ``~1``, and a
-block's own address ends in ``/``, which no site's does. Nobody reads a name out of an address: who
-has one looks the site up.
+body's own address ends in ``/``, which no site's does. Nobody reads a name out of an address: who
+has one asks the program for the site (:meth:`asvi.program.Program.site_at`).
 
->>> address_of(("scan0",), "x"), address_of((), "scan0/x"), block_address(("scan0",))
+>>> scan = (BodyKey("scan", 0),)
+>>> address_of(scan, "x"), address_of((), "scan0/x"), body_address(scan)
 ('scan0/x', 'scan0~1x', 'scan0/')
 """
 
 from __future__ import annotations
 
-__all__ = ["address_of", "block_address", "is_inside"]
+from typing import Literal, NamedTuple
+
+__all__ = ["BodyKey", "BodyPath", "address_of", "body_address", "is_inside"]
 
 
-def address_of(block: tuple[str, ...], name: str) -> str:
-    """Address of the site called ``name`` in the control-flow block at this path."""
-    return block_address(block) + name.replace("~", "~0").replace("/", "~1")
+class BodyKey(NamedTuple):
+    """A control-flow body: the how-many-th block of its parent it is, and which branch of it.
+
+    Without a ``branch`` the key of a ``cond`` is that of the whole block, predicate included.
+
+    >>> str(BodyKey("scan", 1)), str(BodyKey("cond", 0, "true"))
+    ('scan1', 'cond0/true')
+    """
+
+    kind: Literal["scan", "cond"]
+    index: int
+    branch: Literal["", "true", "false"] = ""
+
+    def __str__(self) -> str:
+        block = f"{self.kind}{self.index}"
+        return f"{block}/{self.branch}" if self.branch else block
 
 
-def block_address(block: tuple[str, ...]) -> str:
-    """Address of a control-flow block: how the addresses of all its sites begin."""
-    return "".join(f"{part}/" for part in block)
+#: The bodies around a statement, outermost first.
+BodyPath = tuple[BodyKey, ...]
 
 
-def is_inside(address: str, path: tuple[str, ...]) -> bool:
-    """Whether a site of this address stands in the block at ``path``, however deep.
+def address_of(path: BodyPath, name: str) -> str:
+    """Address of the site called ``name`` in the control-flow body at this path."""
+    return body_address(path) + name.replace("~", "~0").replace("/", "~1")
 
-    >>> is_inside(address_of(("scan0",), "x"), ("scan0",)), is_inside("x", ("scan0",))
+
+def body_address(path: BodyPath) -> str:
+    """Address of a control-flow body: how the addresses of all its sites begin."""
+    return "".join(f"{key}/" for key in path)
+
+
+def is_inside(address: str, path: BodyPath) -> bool:
+    """Whether a site of this address stands in the body at ``path``, however deep.
+
+    >>> scan = (BodyKey("scan", 0),)
+    >>> is_inside(address_of(scan, "x"), scan), is_inside("x", scan)
     (True, False)
     """
-    return address.startswith(block_address(path))
+    return address.startswith(body_address(path))

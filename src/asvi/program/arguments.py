@@ -45,21 +45,23 @@ class Arguments:
                 'none.\nWrite instead:\n    asvi.load("fit.asvi", model, *data)'
             )
 
-    def calling(self, model: Callable, look: Callable[[Callable], Any]) -> tuple[Callable, Any]:
-        """The model to call from here on, and what a first ``look`` at it gave.
+    def calling(
+        self, model: Callable, first_call: Callable[[Callable], Any]
+    ) -> tuple[Callable, Any]:
+        """The model to call from here on, and what a ``first_call`` of it gave.
 
         A model that changes its arguments in place would meet other data at its next call. Where
         the first call shows that it does, they are put back, and later calls get copies.
         """
         kept = Kept((self.args, self.kwargs))
         try:
-            found = look(model)
+            found = first_call(model)
         finally:
             has_changed = kept.put_back()
         if not has_changed:
             return model, found
         model = _on_copies(model)
-        return model, look(model)
+        return model, first_call(model)
 
 
 def _on_copies(model: Callable) -> Callable:

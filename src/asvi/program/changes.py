@@ -27,10 +27,10 @@ _AGAIN = (
 
 
 class Changes:
-    """What ``look`` sees of a model now, against its program as it was."""
+    """A model as it is now, by ``survey_again``, against its program as it was."""
 
-    def __init__(self, program: Program, look: Callable[[], Program]):
-        self.program, self.look = program, look
+    def __init__(self, program: Program, survey_again: Callable[[], Program]):
+        self.program, self.survey_again = program, survey_again
         self._is_one_call, self._is_sure = False, False
 
     def refuse_another(self) -> None:
@@ -45,7 +45,7 @@ class Changes:
 
     @contextmanager
     def one_call(self) -> Iterator[None]:
-        """The model is looked at once, for all that is recorded meanwhile."""
+        """The model is surveyed once, for all that is recorded meanwhile."""
         self._is_one_call = True
         try:
             yield
@@ -54,7 +54,7 @@ class Changes:
 
     def _refuse(self, what: str, mended: str) -> None:
         try:
-            differs = self.program.differs(self.look())
+            differs = self.program.differs(self.survey_again())
         except ModelError as error:
             raise ModelError(with_mended(f"{what}: {str(error).rstrip('.')}", mended)) from error
         if differs is not None:

@@ -20,6 +20,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from asvi.program.settings import CompilingSettings
 from asvi.program.traced import Traced, evaluate
 
 __all__ = [
@@ -59,7 +60,7 @@ class Store:
 
 
 #: Compiled programs of all problems.
-_PROGRAMS = Store(256)
+_PROGRAMS = Store(CompilingSettings().max_programs)
 
 
 def forget_programs() -> None:

@@ -24,14 +24,16 @@ from numpyro.util import not_jax_tracer
 from asvi.errors import SiteError, warn_user
 from asvi.program.arguments import arrays_in
 from asvi.program.control_flow.handlers import without_handlers
-from asvi.program.program import Program, Site, survey
+from asvi.program.program import Program
 from asvi.program.run_trace import log_densities, trace_of
+from asvi.program.settings import ImproperSettings
+from asvi.program.site import Site
 from asvi.program.statements.flat_prior import asked_support, is_flat
 from asvi.program.statements.masks import complete_distribution, counted_part, is_masked
+from asvi.program.survey import survey
+from asvi.program.unwrapping import bare_constraint
 
-__all__ = ["Improper", "find_improper", "has_masked_latents", "no_posterior", "told_of"]
-
-DRAWS = 4  # of the prior: at one of them a term may be flat by chance
+__all__ = ["Improper", "describe_improper", "find_improper", "has_masked_latents", "no_posterior"]
 
 _BOUNDED = tuple(
     x if isinstance(x, type) else type(x)
@@ -121,7 +123,7 @@ def _expanded(batch: tuple[int, ...], event: tuple[int, ...]) -> str:
     return expanded + (f".to_event({len(event)})" if event else "")
 
 
-def told_of(improper: dict[str, Improper]) -> tuple[str, ...]:
+def describe_improper(improper: dict[str, Improper]) -> tuple[str, ...]:
     """What a reader of the result has to know of these."""
     return tuple(
         f"site {name!r}: {'all' if x.count == x.size else x.count} of its {x.size} numbers have "
@@ -135,7 +137,11 @@ def told_of(improper: dict[str, Improper]) -> tuple[str, ...]:
 
 
 def find_improper(
-    model: Callable, program: Program, args: tuple, kwargs: dict[str, Any]
+    model: Callable,
+    program: Program,
+    args: tuple,
+    kwargs: dict[str, Any],
+    settings: ImproperSettings = ImproperSettings(),
 ) -> dict[str, Improper]:
     """By site name; nothing where it cannot be known, as among tracers."""
     _refuse_uninformed(program)
@@ -143,20 +149,20 @@ def find_improper(
         return {}
     if not all(not_jax_tracer(x) for _, x in arrays_in(args, kwargs)):
         return {}
-    look = _Look(model, program, args, kwargs)
-    masked = look.masked()
-    informed = look.informed()
+    runs = _PriorRuns(model, program, args, kwargs, settings)
+    masked = runs.masked()
+    informed = runs.informed()
     wanted = {
         name: where
-        for name, site in look.sites.items()
+        for name, site in runs.sites.items()
         if _is_masked(site)
         and not _is_bounded(site.support)
         and (where := masked[name] & ~informed[name]).any()
     }
-    put = look.completed(wanted)
+    put = runs.completed(wanted)
     result = {}
     for name, where in wanted.items():
-        site = look.sites[name]
+        site = runs.sites[name]
         subsampled = any(plate.size != plate.subsample_size for plate in site.plates)
         done = put[name] & masked[name]
         every = bool((done == masked[name]).all())
@@ -171,10 +177,17 @@ def find_improper(
     return result
 
 
-class _Look:
+class _PriorRuns:
     """A model's density at draws from its prior, whatever masks say of it."""
 
-    def __init__(self, model: Callable, program: Program, args: tuple, kwargs: dict[str, Any]):
+    def __init__(
+        self,
+        model: Callable,
+        program: Program,
+        args: tuple,
+        kwargs: dict[str, Any],
+        settings: ImproperSettings,
+    ):
         self.program = program
         self.sites = {site.name: site for site in program.latent}
         self.call = model, args, kwargs
@@ -183,7 +196,8 @@ class _Look:
         def drawn(key: jax.Array) -> dict[str, Any]:
             return {name: value for name, value in run(key)[1].items() if name in self.sites}
 
-        self.values = jax.jit(jax.vmap(drawn))(jax.random.split(jax.random.key(0), DRAWS))
+        keys = jax.random.split(jax.random.key(0), settings.draws)
+        self.values = jax.jit(jax.vmap(drawn))(keys)
 
     def met_at(self, values: dict[str, Any]) -> dict[str, Any]:
         model, args, kwargs = self.call
@@ -275,6 +289,4 @@ def _reached(program: Program) -> set[str]:
 
 def _is_bounded(support: Any) -> bool:
     """Whether a flat density over it can be a distribution."""
-    while isinstance(support, constraints.independent):
-        support = support.base_constraint
-    return isinstance(support, _BOUNDED)
+    return isinstance(bare_constraint(support), _BOUNDED)

@@ -1,7 +1,7 @@
 """Takes a model's arguments; raises where their numbers are wrong; gives the priors at the start.
 
 The model is run at its prior's centre and at a draw from the prior, as one compiled program: later
-data of the same shapes are checked without compiling. The check can be begun, and looked at later:
+data of the same shapes are checked without compiling. The check can be begun, and asked for later:
 the compiler works beside what else goes on.
 """
 
@@ -18,13 +18,15 @@ from numpyro.distributions import Distribution, Unit
 from numpyro.util import not_jax_tracer
 
 from asvi.errors import SiteError
-from asvi.program.checks.checks import check_distribution, check_observed
+from asvi.program.checks.data import check_observed
+from asvi.program.checks.parameters import check_distribution
 from asvi.program.compiling import Compiled
-from asvi.program.program import survey
+from asvi.program.settings import CheckSettings
+from asvi.program.survey import survey
 
-__all__ = ["InputCheck", "known_numbers", "raise_if_invalid"]
+__all__ = ["InputCheck", "fold_constants", "raise_if_invalid"]
 
-_proper = partial(check_distribution, edge_is_fine=True)
+_check_at_center = partial(check_distribution, edge_is_fine=True)
 
 
 class InputCheck:
@@ -43,14 +45,15 @@ class InputCheck:
     asvi.errors.SiteError: site 'y': ...
     """
 
-    def __init__(self, model: Callable):
-        self.model = model
+    def __init__(self, model: Callable, settings: CheckSettings = CheckSettings()):
+        self.model, self.settings = model, settings
         self._begun: tuple[Compiled, dict[str, Any]] | None = None
 
     def __call__(self, args: tuple, kwargs: dict[str, Any]) -> dict[str, Distribution]:
         """Every site's distribution at the prior's centre, by address."""
-        (run, about), self._begun = self._begun or _compiled_check(self.model, args, kwargs), None
-        with known_numbers():
+        run, site_facts = self._begun or _compiled_check(self.model, args, kwargs)
+        self._begun = None
+        with fold_constants():
             try:
                 priors, values, at_center, at_draw = run()
             except TypeError as error:
@@ -58,9 +61,9 @@ class InputCheck:
                     raise
                 # A distribution with parts that are no arrays (sparse matrices).
                 priors, values, at_center, at_draw = run.function()
-            _judge_data(values, at_center, about)
+            _check_data(values, at_center, site_facts, self.settings)
             try:
-                _judge(at_center, at_draw)
+                _check_parameters(at_center, at_draw)
             except SiteError:
                 # Constants of the model are known while it runs operation by operation: what is
                 # wrong can then be said where it stands.
@@ -71,12 +74,12 @@ class InputCheck:
 
     def begin(self, args: tuple, kwargs: dict[str, Any]) -> None:
         """Let the check of the next call, with these arguments, be compiled beside what goes on."""
-        run, about = _compiled_check(self.model, args, kwargs)
+        run, site_facts = _compiled_check(self.model, args, kwargs)
         with suppress(TypeError):  # the call itself deals with these
-            self._begun = run.begin(), about
+            self._begun = run.begin(), site_facts
 
 
-def known_numbers() -> AbstractContextManager:
+def fold_constants() -> AbstractContextManager:
     """Within it, what is computed from known numbers is known, while a program is traced, too.
 
     Nothing is done where none is traced: JAX would then run every operation on constants by itself,
@@ -88,44 +91,48 @@ def known_numbers() -> AbstractContextManager:
 def raise_if_invalid(
     center: dict[str, tuple[Distribution, Any]],
     draw: dict[str, tuple[Distribution, Any]],
-    about: dict[str, Any],
+    site_facts: dict[str, Any],
+    settings: CheckSettings = CheckSettings(),
 ) -> None:
     """Raise where distributions and values at the prior's centre, or at a draw, are wrong."""
     at_center, at_draw = ({n: fn for n, (fn, _) in run.items()} for run in (center, draw))
-    _judge_data({n: value for n, (_, value) in center.items()}, at_center, about)
-    _judge(at_center, at_draw)
+    values = {n: value for n, (_, value) in center.items()}
+    _check_data(values, at_center, site_facts, settings)
+    _check_parameters(at_center, at_draw)
 
 
-def _judge_data(values: Any, at_center: dict[str, Any], about: dict[str, Any]) -> None:
+def _check_data(
+    values: Any, at_center: dict[str, Any], site_facts: dict[str, Any], settings: CheckSettings
+) -> None:
     """Raise where observed values are wrong at the prior's centre."""
     for name, fn in at_center.items():
-        if about[name]["is_observed"] and not isinstance(fn, Unit):
-            check_observed(name, {**about[name], "fn": fn, "value": values[name]})
+        if site_facts[name]["is_observed"] and not isinstance(fn, Unit):
+            check_observed(name, {**site_facts[name], "fn": fn, "value": values[name]}, settings)
 
 
-def _judge(at_center: dict[str, Any], at_draw: dict[str, Any]) -> None:
+def _check_parameters(at_center: dict[str, Any], at_draw: dict[str, Any]) -> None:
     """Raise where parameters of a distribution are wrong."""
     for name, fn in at_center.items():
         if not isinstance(fn, Unit):
-            _proper(name, fn)
+            _check_at_center(name, fn)
             check_distribution(name, at_draw[name], edge_is_fine=True, only_finite=True)
 
 
 def _compiled_check(
     model: Callable, args: tuple, kwargs: dict[str, Any]
 ) -> tuple[Compiled, dict[str, Any]]:
-    """A compiled run of the model at centre and draw, and what it tells about the sites."""
-    about: dict[str, Any] = {}
+    """A compiled run of the model at centre and draw, and facts of its sites."""
+    site_facts: dict[str, Any] = {}
 
-    def look():
+    def surveyed():
         key = jax.random.key(0)
-        center = survey(model, args, kwargs, "prior_mean", _proper)
+        center = survey(model, args, kwargs, "prior_mean", _check_at_center)
         draw = survey(model, args, kwargs, "prior_draw")
         priors, values = center(key)
         draw(key)
         for name, msg in center.trace.items():
-            about[name] = {n: msg.get(n) for n in ("is_observed", "cond_indep_stack")}
+            site_facts[name] = {n: msg.get(n) for n in ("is_observed", "cond_indep_stack")}
         met = [{n: m["fn"] for n, m in run.trace.items() if n in values} for run in (center, draw)]
         return priors, values, *met
 
-    return Compiled(look, once=True), about
+    return Compiled(surveyed, once=True), site_facts

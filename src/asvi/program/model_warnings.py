@@ -6,10 +6,9 @@ import re
 
 from asvi.errors import SiteError, warn_user
 from asvi.program.program import Program
+from asvi.program.settings import WarningSettings
 
 __all__ = ["check_reversed_scans", "discontinuous_sites", "warn_long_loops"]
-
-_LONG_LOOP = 16
 
 
 def check_reversed_scans(program: Program) -> None:
@@ -25,14 +24,14 @@ def check_reversed_scans(program: Program) -> None:
             )
 
 
-def warn_long_loops(program: Program) -> None:
+def warn_long_loops(program: Program, settings: WarningSettings = WarningSettings()) -> None:
     groups: dict[tuple[str, str], list[str]] = {}
     for site in program.latent:
-        if not site.block:
+        if not site.bodies:
             stem = re.sub(r"\d+", "#", site.name)
             groups.setdefault((stem, type(site.distribution).__name__), []).append(site.name)
     for (stem, kind), names in groups.items():
-        if "#" in stem and len(names) >= _LONG_LOOP:
+        if "#" in stem and len(names) >= settings.min_loop_sites:
             warn_user(
                 f"the model draws {len(names)} sites like {names[0]!r} ({kind}) in a Python loop; "
                 "compile time grows with each of them. numpyro.contrib.control_flow.scan compiles "
@@ -49,7 +48,7 @@ def discontinuous_sites(program: Program) -> frozenset[str]:
     discrete = {site.name for site in program.latent if site.is_discrete}
     return frozenset(
         name
-        for block in program.decisions
-        for name in program.deciding(block)
+        for path in program.decisions
+        for name in program.deciding(path)
         if name not in discrete
     )

@@ -31,9 +31,9 @@ def prior_center(dist: Distribution) -> jax.Array | None:
     ``LogNormal(0, 10)`` is about 1e21, its centre is 1. For a discrete one there is no centre.
 
     >>> import numpyro.distributions as dist
-    >>> float(center(dist.Normal(2.0, 1.0))), float(center(dist.LogNormal(0.0, 10.0)))
+    >>> float(prior_center(dist.Normal(2.0, 1.0))), float(prior_center(dist.LogNormal(0.0, 10.0)))
     (2.0, 1.0)
-    >>> float(center(dist.HalfCauchy(3.0)))
+    >>> float(prior_center(dist.HalfCauchy(3.0)))
     3.0
     """
     if dist.support is None or dist.support.is_discrete:

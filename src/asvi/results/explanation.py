@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from asvi.families.coupled.coupling_graph import moral_edges
 from asvi.families.guide_protocol import SiteRow
-from asvi.program.improper import told_of
+from asvi.program.improper import describe_improper
 from asvi.results.posterior import Posterior
 
 __all__ = ["Explanation", "SiteRow", "explain"]
@@ -64,5 +64,5 @@ def explain(posterior: Posterior) -> Explanation:
         tuple(edge for edge, held in zip(edges, follows, strict=True) if held),
         tuple(edge for edge, held in zip(edges, follows, strict=True) if not held),
         guide.dropped,
-        told_of(problem.improper),
+        describe_improper(problem.improper),
     )

@@ -1,11 +1,10 @@
-"""Takes a model and its data; gives a Fit: a posterior with an honest account of how good it is."""
+"""Takes a model and its data, or a file; gives a Fit: the calls of a user."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,157 +14,19 @@ import optax
 from asvi.errors import AsviError, InternalError
 from asvi.families.amortized.family import Amortized
 from asvi.families.protocol import Family, JointFamily
-from asvi.fitting.diagnostics.judge import judge
-from asvi.fitting.diagnostics.report import Report
+from asvi.fitting.archive import check_writable
 from asvi.fitting.ladder import climb
 from asvi.fitting.outcome import Outcome
-from asvi.fitting.request import EFFORTS, Request, checked_effort, checked_error
+from asvi.fitting.request import Request, checked_effort, checked_error
 from asvi.fitting.rungs import gaussian, trained
-from asvi.fitting.training import checkpoint as checkpoints
+from asvi.fitting.training.checkpoint import key_and_settings
 from asvi.fitting.training.run import check_plan
 from asvi.fitting.training.settings import TrainingSettings
 from asvi.program.arguments import check_options
-from asvi.results import inference_data
-from asvi.results.corrected_posterior import CorrectedPosterior
-from asvi.results.explanation import Explanation, explain
-from asvi.results.posterior import Posterior
+from asvi.results.fitted import Fit
 from asvi.results.storage import file as stored
 
 __all__ = ["Fit", "fit", "load", "resume"]
-
-
-@dataclass
-class Fit(Outcome):
-    """The result of :func:`fit`.
-
-    ``elbo`` and its standard error come from fresh draws that the optimiser never saw. ``losses``
-    has the mean negative ELBO of every chunk of steps. ``converged`` says whether the run stopped
-    by itself, ``message`` why it stopped. ``print(result)`` shows a table and the verdict.
-    """
-
-    stored_diagnosis: str = field(default="", repr=False)
-    """The diagnosis in words, of a loaded fit."""
-    asked: dict[str, Any] = field(default_factory=dict, repr=False)
-    """What :func:`fit` was called with."""
-
-    @property
-    def info(self) -> dict[str, Any]:
-        """What the search or the training tells of itself, by name; see ``details``."""
-        return {**vars(self.details), "family": self.family_reason}
-
-    @cached_property
-    def guide(self) -> Posterior:
-        """The variational distribution: draws, densities, its ELBO."""
-        return Posterior(self.problem, self.params)
-
-    @cached_property
-    def posterior(self) -> Posterior:
-        """Draws of the posterior, their moments, predictions.
-
-        By default they are corrected, by weights or moves. Where a family was asked for, they are
-        the guide's own.
-        """
-        if self.correction is None:
-            return self.guide
-        return CorrectedPosterior(self.problem, self.params, self.correction)
-
-    @property
-    def log_evidence(self) -> float | None:
-        """Log marginal likelihood of the data; None where draws were not corrected."""
-        return None if self.correction is None else self.correction.log_evidence
-
-    @property
-    def log_evidence_se(self) -> float | None:
-        """Its standard error."""
-        return None if self.correction is None else self.correction.log_evidence_se
-
-    def refine(self, max_error: float | None = None) -> Fit:
-        """A better fit of the same model: with a smaller error, or with more effort.
-
-        >>> import numpyro, numpyro.distributions as dist, asvi
-        >>> def model(y):
-        ...     rate = numpyro.sample("rate", dist.Exponential(1.0))
-        ...     numpyro.sample("y", dist.Poisson(rate), obs=y)
-        >>> result = asvi.fit(model, 3, progress=False)
-        >>> len(result.refine(max_error=0.02).correction.pool) > len(result.correction.pool)
-        True
-        """
-        if not self.asked:
-            raise AsviError(
-                "refine() goes on from a call of asvi.fit, and this fit was loaded from a file.\n"
-                'Write instead:\n    asvi.fit(model, *data, effort="thorough")'
-            )
-        asked = dict(self.asked)
-        model, (args, kwargs) = asked.pop("model"), self.problem.arguments
-        if max_error is not None:
-            asked["max_error"] = max_error
-        else:
-            efforts = EFFORTS[EFFORTS.index(asked["effort"] or "auto") + 1 :]
-            asked["effort"] = efforts[0] if efforts else EFFORTS[-1]
-        return fit(model, *args, **{n: x for n, x in asked.items() if x is not None}, **kwargs)
-
-    @cached_property
-    def _report(self) -> Report:
-        return judge(self)
-
-    def diagnose(self) -> Report:
-        """How good the posterior is, in numbers and in plain words: a :class:`Report`."""
-        return self._report
-
-    def explain(self) -> Explanation:
-        """What the family does at each site, and which dependencies it misses."""
-        return explain(self.posterior)
-
-    def to_arviz(self, draws: int = 1000, key: jax.Array | None = None) -> Any:
-        """ArviZ data: posterior, prior, predictive draws, data, log likelihood; see ``docs``."""
-        self.problem.arguments.require_data("to_arviz()")
-        return inference_data.to_arviz(self.posterior, self, draws, key)
-
-    def save(self, path: str | Path, model_path: str | None = None) -> None:
-        """Write the fit to a file; :func:`load` reads it, and needs no data to draw.
-
-        ``model_path``, like ``"my_model.py:model"``, lets ``asvi report`` find the model again.
-        """
-        stored_diagnosis = self.stored_diagnosis or (
-            str(self.diagnose()) if self.problem.arguments.has_data else ""
-        )
-        about = {"diagnosis": stored_diagnosis, "model_path": model_path}
-        stored.save(path, self.guide, self, self.correction, about)
-
-    def __str__(self) -> str:
-        from rich.console import Console
-
-        console = Console(width=100, no_color=True, highlight=False)
-        with console.capture() as capture:
-            for part in self.__rich_parts__():
-                console.print(part)
-        return capture.get().rstrip()
-
-    def __rich_parts__(self) -> list[Any]:
-        parts: list[Any] = [inference_data.summary_table(self.posterior)]
-        if self.correction is None:
-            parts.append(
-                f"ELBO {self.elbo:.3f} ± {self.elbo_se:.3f} after {self.steps} steps "
-                f"({self.seconds:.1f} s); {self.message}"
-            )
-        else:
-            parts.append(
-                f"log evidence {self.log_evidence:.3f} ± {self.log_evidence_se:.3f}, "
-                f"ELBO {self.elbo:.3f} ± {self.elbo_se:.3f} ({self.seconds:.1f} s)"
-            )
-            parts.append(self.correction.in_words())
-        if self.family_reason and self.correction is None:
-            parts.append(f"family: {self.family_reason}")
-        if self.skipped_steps:
-            parts.append(f"{self.skipped_steps} gradients were not finite and were skipped")
-        if self.problem.arguments.has_data or self.correction is not None:
-            report = self.diagnose()
-            parts.append(f"verdict: {report.verdict}. {report.advice}")
-            parts += [f"  - {reason}" for reason in report.reasons]
-            parts += [f"note: {note}" for note in report.notes]
-        elif self.stored_diagnosis:
-            parts.append(self.stored_diagnosis)
-        return parts
 
 
 def fit(
@@ -200,12 +61,12 @@ def fit(
     :param amortize: a plate whose latents get their data terms from a network that reads the data
         of each point, for large or subsampled plates: short for ``family=Amortized(plate=...)``;
         with ``family`` as its ``base``. See :class:`~asvi.families.Amortized`.
-    :param draws: draws per step and lane (default 2, or 8 where score-function gradients are used;
-        lanes pool theirs after the race). In later cycles small models whose gradients are nothing
-        but noise take four times as many.
+    :param draws: draws per step and restart (default 2, or 8 where score-function gradients are
+        used); after the race the winner has those of all. In later cycles small models whose
+        gradients are nothing but noise take four times as many.
     :param steps: the most steps that may be taken (default 24,000), those of four times the draws
         counted twice.
-    :param restarts: lanes, that is, starts that race (default 8).
+    :param restarts: starts that race (default 8).
     :param optimizer: an optax optimiser in place of Adam with a race over learning rates. It works
         on parameters in natural units (a location in standard deviations of its site); its steps
         are still faded out along a cosine in each cycle. Give the same object again to use the same
@@ -239,11 +100,11 @@ def fit(
     }  # fmt: skip
     check_options(model, "asvi.fit", options)
     max_error, effort = checked_error(max_error), checked_effort(effort)
-    chosen = {"draws": draws, "max_steps": steps, "lanes": restarts, "tolerance": tolerance}
+    chosen = {"draws": draws, "max_steps": steps, "restarts": restarts, "tolerance": tolerance}
     plan = TrainingSettings(**{name: value for name, value in chosen.items() if value is not None})
     check_plan(plan)
     if checkpoint is not None:
-        checkpoints.check_writable(checkpoint)
+        check_writable(checkpoint)
     request = Request(
         model=model,
         args=args,
@@ -259,10 +120,10 @@ def fit(
         max_error=max_error,
         draws=draws,
     )
-    return _found(request, asked={"model": model, **options})
+    return _climb(request, asked={"model": model, **options})
 
 
-def _found(request: Request, **about: Any) -> Fit:
+def _climb(request: Request, **about: Any) -> Fit:
     """What was asked for, or the best that there is."""
     try:
         if request.family is None:
@@ -297,7 +158,7 @@ def resume(
     options = {"family": family, "amortize": amortize, "optimizer": optimizer}
     options |= {"discrete": discrete, "progress": progress}
     check_options(model, "asvi.resume", options)
-    key, plan = checkpoints.header(path)
+    key, plan = key_and_settings(path)
     request = Request(
         model=model,
         args=args,
@@ -311,7 +172,7 @@ def resume(
         checkpoint=path,
         must_resume=True,
     )
-    return _found(request)
+    return _climb(request)
 
 
 def load(

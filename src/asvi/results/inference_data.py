@@ -11,8 +11,8 @@ import numpy as np
 from rich.table import Table
 
 from asvi.density.split_keys import split
-from asvi.program.program import Site
 from asvi.program.run_trace import trace_of
+from asvi.program.site import Site
 from asvi.program.statements.flat_prior import is_flat
 from asvi.program.statements.unsampled import is_unsampled
 from asvi.results.posterior import Posterior
@@ -31,7 +31,7 @@ def dimensions(site: Site) -> list[str]:
     >>> dimensions(Program.of(model)["theta"])
     ['school', 'theta_dim_0']
     """
-    scans = [part for part in site.block if part.startswith("scan")]
+    scans = [part for part in site.bodies if part.kind == "scan"]
     names = [f"{scan}_step" for scan in scans]
     batch: list[str | None] = [None] * len(site.batch_shape)
     for plate in site.plates:
@@ -82,7 +82,7 @@ def to_arviz(posterior: Posterior, run: Any, draws: int, key: jax.Array | None) 
 
 def _groups(posterior: Posterior, draws: int, key: jax.Array) -> dict[str, dict[str, np.ndarray]]:
     """Arrays by group and name, the axes of chains and draws first."""
-    keys = split(key, 3)
+    keys = split(key, 3, posterior.problem.bound.settings.evaluator)
     found, log_p, log_q = posterior.chains(keys[0], draws)
     log_p, log_q = np.asarray(log_p), np.asarray(log_q)
     found = {name: np.asarray(x) for name, x in found.items()}
@@ -171,8 +171,8 @@ def summary_table(posterior: Posterior, rows: int = 40) -> Table:
         for i in range(shown):
             where = np.unravel_index(i, np.shape(mean[name])) if np.ndim(mean[name]) else ()
             label = f"{name}[{','.join(map(str, where))}]" if where else name
-            cells = [np.ravel(x[name])[i] for x in (mean, sd, low, high)]
-            table.add_row(label, *(f"{cell:.3g}" for cell in cells))
+            numbers = [np.ravel(x[name])[i] for x in (mean, sd, low, high)]
+            table.add_row(label, *(f"{x:.3g}" for x in numbers))
         if shown < size:
             table.add_row(f"… {size - shown} more of {name}", "", "", "", "")
         left -= shown

@@ -27,8 +27,6 @@ __all__ = [
     "probabilities",
 ]
 
-DRAWS = 2000
-
 
 def _axes(ax: Axes | None, width: float = 5.0, height: float = 3.2) -> Axes:
     return Figure(figsize=(width, height), layout="constrained").subplots() if ax is None else ax
@@ -49,11 +47,13 @@ def elbo_trace(fit: Fit, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def marginals(fit: Fit, sites: list[str] | None = None, most: int = 12) -> np.ndarray:
+def marginals(
+    fit: Fit, sites: list[str] | None = None, most: int = 12, draws: int = 2000
+) -> np.ndarray:
     """Posterior against prior of each latent number; the first ``most`` of them."""
     posterior = fit.posterior
-    drawn = posterior.sample(jax.random.key(0), (DRAWS,))
-    prior = prior_draws(posterior, jax.random.key(1), DRAWS)
+    drawn = posterior.sample(jax.random.key(0), (draws,))
+    prior = prior_draws(posterior, jax.random.key(1), draws)
     columns = _columns(fit, sites)[:most]
     across = min(4, len(columns))
     down = -(-len(columns) // across)
@@ -62,8 +62,8 @@ def marginals(fit: Fit, sites: list[str] | None = None, most: int = 12) -> np.nd
     for ax in axes.ravel()[len(columns) :]:
         ax.set_axis_off()
     for ax, (label, name, index) in zip(axes.ravel(), columns, strict=False):
-        after = np.asarray(drawn[name], float).reshape(DRAWS, -1)[:, index]
-        before = np.asarray(prior[name], float).reshape(DRAWS, -1)[:, index]
+        after = np.asarray(drawn[name], float).reshape(draws, -1)[:, index]
+        before = np.asarray(prior[name], float).reshape(draws, -1)[:, index]
         if _discrete(fit, name):
             _bars(ax, before, after)
         else:
@@ -79,7 +79,9 @@ def marginals(fit: Fit, sites: list[str] | None = None, most: int = 12) -> np.nd
     return axes
 
 
-def probabilities(fit: Fit, site: str | None = None, ax: Axes | None = None) -> Axes:
+def probabilities(
+    fit: Fit, site: str | None = None, ax: Axes | None = None, draws: int = 2000
+) -> Axes:
     """Posterior probability of each value of a discrete site, element by element, as a heat map.
 
     Without ``site``, of the first discrete one.
@@ -94,10 +96,10 @@ def probabilities(fit: Fit, site: str | None = None, ax: Axes | None = None) -> 
     if not _discrete(fit, site):
         instead = f'asvi.plot.marginals(fit, ["{site}"])'
         raise SiteError(site, "it is continuous and has no probabilities", instead)
-    drawn = fit.posterior.sample(jax.random.key(0), (DRAWS,))[site]
-    draws = np.asarray(drawn).reshape(DRAWS, -1)
-    values = np.unique(draws)
-    table = np.stack([(draws == value).mean(0) for value in values])
+    drawn = fit.posterior.sample(jax.random.key(0), (draws,))[site]
+    rows = np.asarray(drawn).reshape(draws, -1)
+    values = np.unique(rows)
+    table = np.stack([(rows == value).mean(0) for value in values])
     ax = _axes(ax, height=1.0 + 0.3 * len(values))
     image = ax.imshow(table, aspect="auto", cmap="Blues", vmin=0, vmax=1, origin="lower")
     ax.set_yticks(range(len(values)), [str(value) for value in values], fontsize=7)
@@ -130,11 +132,11 @@ def prior_weights(fit: Fit, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def pairs(fit: Fit, most: int = 4) -> np.ndarray:
+def pairs(fit: Fit, most: int = 4, draws: int = 2000) -> np.ndarray:
     """Scatter plots of the pairs of latent numbers that are correlated most."""
-    drawn = fit.posterior.sample(jax.random.key(0), (DRAWS,))
+    drawn = fit.posterior.sample(jax.random.key(0), (draws,))
     columns = _columns(fit, None)[:300]
-    x = np.stack([np.asarray(drawn[n], float).reshape(DRAWS, -1)[:, i] for _, n, i in columns], 1)
+    x = np.stack([np.asarray(drawn[n], float).reshape(draws, -1)[:, i] for _, n, i in columns], 1)
     alive = np.flatnonzero(x.std(0) > 0)
     strength = np.abs(np.corrcoef(x[:, alive].T)) if len(alive) > 1 else np.zeros((1, 1))
     upper = np.argwhere(np.triu(np.ones_like(strength), 1) > 0)

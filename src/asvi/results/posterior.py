@@ -144,7 +144,7 @@ class Posterior(GuideDraws):
 
         Give arguments as to the model, with None where data were: ``predictive(key, x_new, None)``.
         """
-        draw_key, noise_key = split(key, 2)
+        draw_key, noise_key = split(key, 2, self.problem.bound.settings.evaluator)
         found = self.sample(draw_key, (draws,))
         if args or kwargs:
             latent = {site.name: found[site.name] for site in self.problem.program.latent}

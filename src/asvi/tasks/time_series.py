@@ -19,6 +19,7 @@ from asvi.tasks.task import Task, read_json
 
 __all__ = ["TASKS", "lorenz_drift"]
 
+#: constant of the formula: the Euler step of the Lorenz system
 DT = 0.02
 GYM = (
     "Inference Gym (Sountsov, Radul and contributors, 2020), https://pypi.org/project/inference_gym"
@@ -82,7 +83,7 @@ def lorenz_global(y: jax.Array, observed: jax.Array) -> None:
 
 
 def _system(y: jax.Array, observed: jax.Array, innovation, noise) -> None:
-    def look(name, x, y_t, seen):
+    def observe(name, x, y_t, seen):
         with handlers.mask(mask=seen):
             numpyro.sample(name, dist.Normal(x[0], noise), obs=y_t)
 
@@ -90,11 +91,11 @@ def _system(y: jax.Array, observed: jax.Array, innovation, noise) -> None:
         y_t, seen = inputs
         moved = dist.Normal(x + DT * lorenz_drift(x), DT**0.5 * innovation)
         x = numpyro.sample("x", moved.to_event(1))
-        look("y", x, y_t, seen)
+        observe("y", x, y_t, seen)
         return x, None
 
     x0 = numpyro.sample("x0", dist.Normal(jnp.zeros(3), 1.0).to_event(1))
-    look("y0", x0, y[0], observed[0])
+    observe("y0", x0, y[0], observed[0])
     scan(step, x0, (y[1:], observed[1:]))
 
 

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from asvi.cli.bench.protocol import Column, Protocol
 from asvi.cli.bench.train_cell import Report, picture_of, scaled_error
-from asvi.results.fit import fit
+from asvi.fitting.diagnostics.report import BAD
+from asvi.results.fit import Fit, fit
 from asvi.tasks import Task
 
 __all__ = ["fit_cell"]
+
+Moments = dict[str, np.ndarray]
+
+
+class _Seed(NamedTuple):
+    """The fit of one seed, its seconds, and its moments and their errors by number of draws."""
+
+    result: Fit
+    seconds: float
+    mean: Moments
+    sd: Moments
+    errors: dict[str, float]
 
 
 def fit_cell(
@@ -25,57 +38,56 @@ def fit_cell(
     where the verdict is not "not trustworthy". The other entries are those of
     :func:`asvi.cli.bench.train_cell.train_cell`; shorter loss curves go on at their last value.
     """
-    curves, steps, seconds, found, trusted = [], [], [], [], []
-    few, many = protocol.moment_draws
-    errors: dict[str, list[Any]] = {}
-    moments = []
-    chunk = 1
+    found = []
     for seed in range(protocol.seeds):
-        begun = time.perf_counter()
-        result = fit(
-            task.model,
-            *task.args,
-            key=jax.random.key(seed),
-            family=column.family,
-            steps=protocol.steps,
-            progress=False,
-        )
-        seconds.append(time.perf_counter() - begun)
-        found.append((-result.elbo, result.elbo_se))
-        steps.append(result.steps)
-        trusted.append(float(result.diagnose().verdict != "not trustworthy"))
-        curves.append(np.asarray(result.losses))
-        chunk = result.details.chunk
-        for draws in (few, many):
-            drawn = result.posterior.sample(jax.random.key(10**6 + seed), (draws,))
-            kept = {name: np.asarray(drawn[name]) for name in task.moments.mean}
-            mean = {name: value.mean(0)[None] for name, value in kept.items()}
-            sd = {name: value.std(0)[None] for name, value in kept.items()}
-            exact = task.moments
-            of_mean = scaled_error(mean, exact.mean, exact.sd)[0]
-            errors.setdefault(f"mean_error_{draws}", []).append(of_mean)
-            of_sd = scaled_error(sd, exact.sd, exact.sd)[0]
-            errors.setdefault(f"sd_error_{draws}", []).append(of_sd)
-        moments.append((mean, sd))
+        found.append(_fit_seed(task, column, protocol, seed))
         if report is not None:
-            report(protocol.steps * (seed + 1) // protocol.seeds, -result.elbo)
+            step = protocol.steps * (seed + 1) // protocol.seeds
+            report(step, -found[-1].result.elbo)
+    results, seconds = [x.result for x in found], [x.seconds for x in found]
+    neg_elbo = np.array([-result.elbo for result in results])
+    curves = [np.asarray(result.losses) for result in results]
     longest = max(map(len, curves))
-    neg_elbo, se = (np.array(x) for x in zip(*found, strict=True))
     means, sds = (
-        {name: np.concatenate([m[i][name] for m in moments]) for name in moments[0][i]}
-        for i in (0, 1)
+        {name: np.concatenate([x[name] for x in moments]) for name in moments[0]}
+        for moments in ([x.mean for x in found], [x.sd for x in found])
     )
     return {
         "neg_elbo": neg_elbo,
-        "neg_elbo_se": se,
-        **{name: np.array(values) for name, values in errors.items()},
+        "neg_elbo_se": np.array([result.elbo_se for result in results]),
+        **{name: np.array([x.errors[name] for x in found]) for name in found[0].errors},
         "picture": picture_of(neg_elbo, means, sds),
-        "curve_steps": (chunk * np.arange(1, longest + 1)).tolist(),
+        "curve_steps": (results[-1].details.chunk * np.arange(1, longest + 1)).tolist(),
         "curves": np.stack([np.pad(c, (0, longest - len(c)), "edge") for c in curves]),
-        "steps": int(np.median(steps)),
-        "trusted": np.array(trusted),
+        "steps": int(np.median([result.steps for result in results])),
+        "trusted": np.array([float(result.diagnose().verdict != BAD) for result in results]),
         "seconds": np.array(seconds),
         "compile_seconds": max(0.0, seconds[0] - float(np.median(seconds[1:] or seconds))),
         "train_seconds": float(np.sum(seconds)),
         "device": jax.devices()[0].device_kind,
     }
+
+
+def _fit_seed(task: Task, column: Column, protocol: Protocol, seed: int) -> _Seed:
+    """One fit, timed, and its moments against the exact ones; those of the most draws are kept."""
+    begun = time.perf_counter()
+    result = fit(
+        task.model,
+        *task.args,
+        key=jax.random.key(seed),
+        family=column.family,
+        steps=protocol.steps,
+        progress=False,
+    )
+    seconds = time.perf_counter() - begun
+    exact, errors = task.moments, {}
+    mean: Moments = {}
+    sd: Moments = {}
+    for draws in protocol.moment_draws:
+        drawn = result.posterior.sample(jax.random.key(10**6 + seed), (draws,))
+        kept = {name: np.asarray(drawn[name]) for name in exact.mean}
+        mean = {name: value.mean(0)[None] for name, value in kept.items()}
+        sd = {name: value.std(0)[None] for name, value in kept.items()}
+        errors[f"mean_error_{draws}"] = scaled_error(mean, exact.mean, exact.sd)[0]
+        errors[f"sd_error_{draws}"] = scaled_error(sd, exact.sd, exact.sd)[0]
+    return _Seed(result, seconds, mean, sd, errors)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,12 @@ import numpy as np
 
 from asvi.cli.bench.protocol import Protocol
 from asvi.errors import AsviError
+from asvi.fitting.archive import whole_file
 
 __all__ = ["FORMAT", "CellStore", "write_whole"]
 
+#: format: version of the cells' contents; a folder of another version is refused.
 FORMAT = 1
-"""Version of the cells' contents; a folder of another version is refused."""
 
 
 class CellStore:
@@ -83,9 +83,8 @@ class CellStore:
 
 def write_whole(path: Path, text: str) -> None:
     """Write a file so that a kill leaves the old one or the new one, never a part."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
-    partial.write_text(text)
-    os.replace(partial, path)
+    with whole_file(path) as partial:
+        partial.write_text(text)
 
 
 def _plain(x: Any) -> Any:

@@ -14,6 +14,7 @@ from numpyro import handlers
 from numpyro.infer import SVI
 
 from asvi.cli.bench.protocol import Column, Protocol
+from asvi.cli.bench.settings import CellSettings
 from asvi.guide.auto_asvi import autoguide
 from asvi.objective.elbo import ELBO
 from asvi.tasks import Task
@@ -22,12 +23,13 @@ __all__ = ["Report", "draw_latents", "picture_of", "scaled_error", "train_cell"]
 
 Report = Callable[[int, float], None]
 
-CHUNKS = 20
-CURVE_POINTS = 200
-
 
 def train_cell(
-    task: Task, column: Column, protocol: Protocol, report: Report | None = None
+    task: Task,
+    column: Column,
+    protocol: Protocol,
+    report: Report | None = None,
+    settings: CellSettings = CellSettings(),
 ) -> dict[str, Any]:
     """Train ``protocol.seeds`` restarts in one compiled program; ``report(step, loss)`` as it goes.
 
@@ -39,8 +41,8 @@ def train_cell(
     svi = SVI(task.model, guide, optax.adam(column.learning_rate), ELBO(protocol.draws))
     train_key, judge_key = jax.random.split(jax.random.key(0))
     keys = jax.random.split(train_key, protocol.seeds)
-    chunk = max(1, protocol.steps // CHUNKS)
-    thin = max(1, protocol.steps // CURVE_POINTS)
+    chunk = max(1, protocol.steps // settings.chunks)
+    thin = max(1, protocol.steps // settings.curve_points)
     thin = thin if chunk % thin == 0 else chunk
 
     def run_chunk(state):
@@ -66,9 +68,8 @@ def train_cell(
     train_seconds = time.perf_counter() - begin
 
     params = svi.get_params(state)
-    judged = _judge(
-        task, guide, args, params, jax.random.split(judge_key, protocol.seeds), protocol
-    )
+    judge_keys = jax.random.split(judge_key, protocol.seeds)
+    judged = _judge(task, guide, args, params, judge_keys, protocol, settings.elbo_batch)
     done = (protocol.steps // chunk) * chunk
     return {
         **judged,
@@ -93,8 +94,8 @@ def draw_latents(guide: Callable, args: tuple, params: dict, key: jax.Array) -> 
     }
 
 
-def _judge(task: Task, guide, args, params, keys, protocol: Protocol) -> dict[str, Any]:
-    batch = 50
+def _judge(task: Task, guide, args, params, keys, protocol: Protocol, batch: int) -> dict[str, Any]:
+    """ELBO and errors of moments, by restart."""
     one = ELBO(1)
 
     def elbo(params, key):

@@ -1,4 +1,4 @@
-r"""Takes which discrete elements each factor of a density hangs on; gives sums over all of them.
+r"""Takes which discrete elements each factor of a density depends on; gives sums over all of them.
 
 A density of discrete elements z is a product of factors, each of few of them. Summing out one
 element joins the factors that it stands in,
@@ -24,12 +24,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from asvi.density.settings import EnumerationSettings
+
 __all__ = ["Elimination", "Factors", "TooLarge"]
 
-CHEAP = 4096  # entries of an element's table with two neighbours that is made with others at once
-LARGEST_TABLE = 20_000  # entries of one element's table
-LARGEST = 4_000_000  # entries of all tables
-IMPOSSIBLE = -1e30  # in place of the logarithm of 0, whose slope would be no number
+#: constant of the formula: in place of the logarithm of 0, whose slope would be no number.
+IMPOSSIBLE = -1e30
 
 
 class TooLarge(Exception):
@@ -66,7 +66,12 @@ class _Step:
 class Elimination:
     """The order in which elements are summed out; ``counts`` says how many values each has."""
 
-    def __init__(self, counts: np.ndarray, factors: Sequence[Factors]):
+    def __init__(
+        self,
+        counts: np.ndarray,
+        factors: Sequence[Factors],
+        settings: EnumerationSettings = EnumerationSettings(),
+    ):
         self.size, self.steps = len(counts), list[_Step]()
         known = list(factors)
         used = [np.zeros(len(f.scopes), bool) for f in known]
@@ -74,10 +79,10 @@ class Elimination:
         total = 0
         while left:
             stands_in = _members(known, used)
-            chosen = _chosen(sorted(left), stands_in, known, counts)
+            chosen = _choose(sorted(left), stands_in, known, counts, settings.small_table)
             for step in _steps(chosen, stands_in, known, counts):
                 total += len(step.elements) * prod(step.counts)
-                if prod(step.counts) > LARGEST_TABLE or total > LARGEST:
+                if prod(step.counts) > settings.max_table or total > settings.max_entries:
                     raise TooLarge
                 for joined in step.joined:
                     used[joined.factors][joined.rows] = True
@@ -172,8 +177,8 @@ def _neighbours(element: int, members: Members, known: list[Factors]) -> list[in
     return sorted(others - {element})
 
 
-def _chosen(
-    left: list[int], members: Members, known: list[Factors], counts: np.ndarray
+def _choose(
+    left: list[int], members: Members, known: list[Factors], counts: np.ndarray, small_table: int
 ) -> list[int]:
     """Elements that share no factor, and whose tables are small."""
     near = {e: _neighbours(e, members, known) for e in left}
@@ -182,7 +187,7 @@ def _chosen(
     taken: list[int] = []
     barred: set[int] = set()
     for e in sorted(left, key=lambda e: (len(near[e]), cost[e], e)):
-        small = max(least, CHEAP) if len(near[e]) <= 2 else least
+        small = max(least, small_table) if len(near[e]) <= 2 else least
         if cost[e] <= small and e not in barred:
             taken.append(e)
             barred.update(near[e])

@@ -3,13 +3,14 @@ r"""Takes a model with discrete sites; gives its density with these summed out, 
 Elements of discrete sites that share a log density get different *colours*, as neighbours on a map
 do. The model is run once for each choice of one value a colour, all elements of a colour at their
 value: a mixture of K components needs K runs, a Markov chain of K states K², however long they are.
-Each log density of a run is then one entry of a table over the elements that it hangs on, and
+Each log density of a run is then one entry of a table over the elements that it depends on, and
 :mod:`asvi.density.enumeration.elimination` sums the tables out,
 
 .. math:: p(x, y) = \sum_z p(x, z, y), \qquad z \sim p(z \mid x, y).
 
-Who hangs on whom is read from the model's operations (:mod:`asvi.density.enumeration.reach`), not
-from its plates: what a program does with a discrete value is its own affair.
+Who depends on whom is read from the model's operations
+(:mod:`asvi.density.enumeration.entry_dependence`), not from its plates: what a program does with a
+discrete value is its own affair.
 """
 
 from __future__ import annotations
@@ -23,19 +24,17 @@ import numpy as np
 
 from asvi.density.constant_folding import fold_constants
 from asvi.density.enumeration.elimination import Elimination, Factors, TooLarge
-from asvi.density.enumeration.reach import TooLong, reach
+from asvi.density.enumeration.entry_dependence import TooLong, find_entry_dependence
 from asvi.density.enumeration.supports import support_of_site
+from asvi.density.settings import DensitySettings
 from asvi.errors import AsviError
 from asvi.program.control_flow.handlers import without_handlers
-from asvi.program.program import Program, Site
+from asvi.program.program import Program
 from asvi.program.run_trace import Trace, log_densities, trace_of
+from asvi.program.site import Site
 from asvi.program.traced import Traced
 
 __all__ = ["Enumerated", "NotEnumerable", "enumerate_sites"]
-
-MOST_RUNS = 1024  # of the model
-MOST_ELEMENTS = 20_000
-MOST_DENSITIES = 100_000  # that hang on discrete elements
 
 Values = Mapping[str, Any]
 
@@ -55,15 +54,22 @@ class _Entries(NamedTuple):
 class Enumerated:
     """How the discrete sites of a program are summed out."""
 
-    def __init__(self, program: Program, model: Callable, args: tuple, kwargs: dict[str, Any]):
-        self.program = program
+    def __init__(
+        self,
+        program: Program,
+        model: Callable,
+        args: tuple,
+        kwargs: dict[str, Any],
+        settings: DensitySettings = DensitySettings(),
+    ):
+        self.program, self.settings = program, settings
         self.sites = [site for site in program.latent if site.is_discrete]
         self.continuous = [site for site in program.latent if not site.is_discrete]
-        self.supports = {site.name: _support(program, site) for site in self.sites}
+        self.supports = {site.name: _support(program, site, settings) for site in self.sites}
         self.shapes = {site.name: program.values[site.name] for site in self.sites}
         sizes = [int(np.prod(self.shapes[site.name].shape)) for site in self.sites]
         self.size = sum(sizes)
-        if self.size > MOST_ELEMENTS:
+        if self.size > settings.enumeration.max_elements:
             raise NotEnumerable(f"{self.size:,} discrete elements are too many")
         self.counts = np.repeat([len(self.supports[s.name]) for s in self.sites], sizes)
         scopes = self._scopes(model, args, kwargs)
@@ -73,17 +79,19 @@ class Enumerated:
     # ------------------------------------------------------------------------------- structure
 
     def _scopes(self, model: Callable, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
-        """For each site whose log densities hang on elements: bits (densities, elements)."""
+        """For each site whose log densities depend on elements: bits (densities, elements)."""
         free = {site.name: self.program.values[site.name] for site in self.continuous}
 
         def densities(discrete: Values, others: Values) -> dict[str, jax.Array]:
             return self._densities(model, {**others, **discrete}, {}, args, kwargs)
 
         traced = Traced(densities, self.shapes, free)
-        jaxpr, consts = fold_constants(traced.jaxpr, traced.consts)
+        settings = self.settings
+        jaxpr, consts = fold_constants(traced.jaxpr, traced.consts, settings.evaluator)
         order = jax.tree.leaves({n: n for n in self.shapes})
         try:
-            found = reach(jaxpr, consts, range(len(order)))
+            followed = range(len(order))
+            found = find_entry_dependence(jaxpr, consts, followed, settings.enumeration)
         except TooLong:
             raise NotEnumerable(
                 "the model is too long to see what hangs on its discrete sites"
@@ -116,10 +124,11 @@ class Enumerated:
                 best = runs, color, values
         assert best is not None
         runs, self.color, self.values = best
-        if runs > MOST_RUNS:
+        most = self.settings.enumeration.max_runs
+        if runs > most:
             raise NotEnumerable(
                 f"its discrete elements hang together so that {runs:,} runs of the model would be "
-                f"needed for one density, and {MOST_RUNS:,} are the most"
+                f"needed for one density, and {most:,} are the most"
             )
         grid = np.stack([x.ravel() for x in np.indices(tuple(self.values))], -1)
         self.grid = np.minimum(grid[:, self.color], self.counts - 1)
@@ -127,9 +136,10 @@ class Enumerated:
     def _tabulate(self, scopes: dict[str, Any]) -> None:
         """Factors, in groups of like tables, and where their entries come from."""
         groups: dict[tuple[str, tuple[int, ...]], tuple[list[int], list[np.ndarray]]] = {}
-        self.single: dict[str, np.ndarray] = {}  # densities that hang on no element
+        self.single: dict[str, np.ndarray] = {}  # densities that depend on no element
         many = sum(bits.shape[0] for bits in scopes.values())
-        if many > MOST_DENSITIES:
+        limits = self.settings.enumeration
+        if many > limits.max_densities:
             raise NotEnumerable(f"{many:,} log densities hang on discrete sites")
         for name, bits in scopes.items():
             rows = _rows(bits)
@@ -144,7 +154,10 @@ class Enumerated:
         factors = []
         for (name, counts), (places, found) in groups.items():
             elements = np.array(found)
-            if np.prod(counts, dtype=float) * len(elements) > MOST_RUNS * MOST_DENSITIES:
+            if (
+                np.prod(counts, dtype=float) * len(elements)
+                > limits.max_runs * limits.max_densities
+            ):
                 raise NotEnumerable("tables of its discrete elements are too large")
             runs = np.zeros((len(elements), *counts), int)
             weights = np.append(np.cumprod(self.values[::-1])[::-1][1:], 1)
@@ -157,7 +170,7 @@ class Enumerated:
             self.entries.append(_Entries(name, runs, np.array(places)))
             factors.append(Factors(elements, counts))
         try:
-            self.elimination = Elimination(self.counts, factors)
+            self.elimination = Elimination(self.counts, factors, limits)
         except TooLarge:
             raise NotEnumerable(
                 "its discrete elements hang together too closely to be summed out"
@@ -197,8 +210,8 @@ class Enumerated:
 
         def densities(discrete: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
             met = self._densities(model, {**values, **discrete}, params, args, kwargs)
-            hang = {n: jnp.ravel(x) for n, x in met.items() if n in self.single}
-            return hang, {n: jnp.sum(x) for n, x in met.items() if n not in self.single}
+            dependent = {n: jnp.ravel(x) for n, x in met.items() if n in self.single}
+            return dependent, {n: jnp.sum(x) for n, x in met.items() if n not in self.single}
 
         grid = {n: jnp.asarray(x) for n, x in self._made(self.grid).items()}
         found, apart = jax.vmap(densities, out_axes=(0, None))(grid)
@@ -238,7 +251,11 @@ class Enumerated:
 
 
 def enumerate_sites(
-    program: Program, model: Callable, args: tuple, kwargs: dict[str, Any]
+    program: Program,
+    model: Callable,
+    args: tuple,
+    kwargs: dict[str, Any],
+    settings: DensitySettings = DensitySettings(),
 ) -> Enumerated | None:
     """How the model's discrete sites are summed out; None where it has none.
 
@@ -246,11 +263,11 @@ def enumerate_sites(
     """
     if not any(site.is_discrete for site in program.latent):
         return None
-    return Enumerated(program, model, args, kwargs)
+    return Enumerated(program, model, args, kwargs, settings)
 
 
-def _support(program: Program, site: Site) -> np.ndarray:
-    found = support_of_site(program, site)
+def _support(program: Program, site: Site, settings: DensitySettings) -> np.ndarray:
+    found = support_of_site(program, site, settings.evaluator)
     if found is None:
         raise NotEnumerable(
             f"discrete site {site.name!r} has infinitely many values, or a number of them that "

@@ -16,6 +16,7 @@ from asvi.density.numpy_backend.broadcasting import (
     shape_out,
 )
 from asvi.density.numpy_backend.indexing import gather, scatter, scatter_add
+from asvi.density.numpy_backend.no_rule import NoNumpyRule
 
 __all__ = ["OF_PLACES", "as_it_is", "moved_twice"]
 
@@ -209,7 +210,7 @@ def _moved_inside(starts: Any, full: Shape, sizes: Shape) -> Callable:
     last = [n - k for n, k in zip(full, sizes)]
     for most, v in zip(last, starts):
         if v.aval.dtype.kind == "u" or most > np.iinfo(v.aval.dtype).max:
-            raise NotImplementedError(f"NumPy does not slice {max(full)} entries at {v.aval.dtype}")
+            raise NoNumpyRule(f"NumPy does not slice {max(full)} entries at {v.aval.dtype}")
 
     def apply(starts: Any) -> tuple[slice, ...]:
         begins = [min(max(int(s), 0), most) for s, most in zip(starts, last)]

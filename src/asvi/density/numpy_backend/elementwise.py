@@ -10,6 +10,7 @@ import scipy.special as scipy_special
 
 from asvi.density.numpy_backend import quantiles
 from asvi.density.numpy_backend import special_functions as special
+from asvi.density.numpy_backend.no_rule import NoNumpyRule
 from asvi.density.numpy_backend.powers import integer_power, power_of
 
 __all__ = ["OF_ENTRIES"]
@@ -73,7 +74,7 @@ def _to_whole(dtype: np.dtype, before: np.dtype) -> Callable:
 def _same_bits(eqn: Any) -> Callable:
     dtype, known = np.dtype(eqn.params["new_dtype"]), eqn.invars[0].aval.dtype
     if dtype.itemsize != known.itemsize:
-        raise NotImplementedError("NumPy does not run 'bitcast_convert_type' of another size")
+        raise NoNumpyRule("NumPy does not run 'bitcast_convert_type' of another size")
     return lambda x: np.asarray(x, known).view(dtype)  # a program may be run with more digits
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from jax.lax import GatherScatterMode
 
 from asvi.density.numpy_backend.broadcasting import numpy_type
+from asvi.density.numpy_backend.no_rule import NoNumpyRule
 
 __all__ = ["gather", "mode_of", "scatter", "scatter_add"]
 
@@ -62,7 +63,7 @@ def scatter(eqn: Any) -> Callable:
     """Windows written over those of an array."""
     update = eqn.params["update_jaxpr"]
     if update is not None and (update.eqns or update.outvars[0] is not update.invars[1]):
-        raise NotImplementedError("NumPy does not run 'scatter' of a function")
+        raise NoNumpyRule("NumPy does not run 'scatter' of a function")
     return _scatter(eqn, adding=False)
 
 
@@ -125,7 +126,7 @@ def mode_of(eqn: Any) -> str:
     """
     mode = GatherScatterMode.from_any(eqn.params["mode"]).name
     if mode not in ("CLIP", "FILL_OR_DROP", "PROMISE_IN_BOUNDS"):
-        raise NotImplementedError(f"NumPy does not run {eqn.primitive.name!r} of mode {mode}")
+        raise NoNumpyRule(f"NumPy does not run {eqn.primitive.name!r} of mode {mode}")
     return mode
 
 
@@ -154,7 +155,7 @@ class _Windows:
 
     def __init__(self, full, places, rank, window_axes, collapsed, batching, moved, sizes, dtype):
         if any(full[a] - 1 > np.iinfo(dtype).max for a in moved):
-            raise NotImplementedError(f"NumPy does not index so many entries by {dtype}")
+            raise NoNumpyRule(f"NumPy does not index so many entries by {dtype}")
         self.full, self.sizes, self.moved, self.rank = full, sizes, moved, rank
         self.batching, self.batch = batching, [a for a in range(rank) if a not in window_axes]
         shown = [a for a in range(len(full)) if a not in collapsed and a not in batching]

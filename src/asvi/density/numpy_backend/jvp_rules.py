@@ -18,10 +18,12 @@ import numpy as np
 from asvi.density.numpy_backend import quantiles
 from asvi.density.numpy_backend import special_functions as special
 from asvi.density.numpy_backend.indexing import gather, mode_of
+from asvi.density.numpy_backend.no_rule import NoNumpyRule
 from asvi.density.numpy_backend.powers import integer_power, slope_of_power
 
 __all__ = ["filled", "tangent_rule"]
 
+#: constant of the formula: the root of pi, and the logarithm of 2.
 _ROOT, _LOG_2 = float(np.sqrt(np.pi)), float(np.log(2.0))
 
 #: The tangent of an operation on single entries, from d, x and y = f(x): by JAX's own formulas, as
@@ -91,7 +93,7 @@ def tangent_rule(eqn: Any, do: Callable) -> Callable | None:
         )
     if name in _RULES:
         return _RULES[name](eqn, do)
-    raise NotImplementedError(f"NumPy does not differentiate {name!r}")
+    raise NoNumpyRule(f"NumPy does not differentiate {name!r}")
 
 
 def filled(tangent: Any, x: Any) -> Any:
@@ -217,7 +219,7 @@ def _gathered(eqn: Any, do: Callable) -> Callable:
 def _scattered(eqn: Any, do: Callable) -> Callable:
     """As the values are; JAX itself then finds others where windows are moved inside."""
     if mode_of(eqn) == "CLIP" and not eqn.params["unique_indices"]:
-        raise NotImplementedError("NumPy does not differentiate 'scatter' of mode CLIP")
+        raise NoNumpyRule("NumPy does not differentiate 'scatter' of mode CLIP")
     return lambda xs, ds, y: do(filled(ds[0], xs[0]), xs[1], filled(ds[2], xs[2]))
 
 

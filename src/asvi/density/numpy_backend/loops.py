@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from asvi.density.numpy_backend.broadcasting import numpy_type, one_or_all
+from asvi.density.numpy_backend.no_rule import NoNumpyRule
+from asvi.density.settings import EvaluatorSettings
 
 __all__ = ["OF_CHOICES", "Loop", "is_short_loop", "parts_of", "row_of"]
-
-SHORT = 16  # steps of a loop that is written out
-LONG = 1000  # rounds of a loop without a known end from which on it wants a compiler
 
 
 def parts_of(eqn: Any) -> tuple[int, int]:
@@ -30,9 +29,9 @@ def parts_of(eqn: Any) -> tuple[int, int]:
     return rest - carried, rest
 
 
-def is_short_loop(eqn: Any) -> bool:
+def is_short_loop(eqn: Any, max_steps: int) -> bool:
     """Whether this is a polynomial in Horner's form, or the like: steps over a few rows."""
-    if eqn.primitive.name != "scan" or eqn.params["length"] > SHORT:
+    if eqn.primitive.name != "scan" or eqn.params["length"] > max_steps:
         return False
     begin, rest = parts_of(eqn)
     return rest < len(eqn.invars) and len(eqn.outvars) == rest - begin
@@ -41,7 +40,7 @@ def is_short_loop(eqn: Any) -> bool:
 class Loop:
     """A ``scan``: its body, which ``tape`` makes a list of steps, run over leading axes."""
 
-    def __init__(self, eqn: Any, tape: Callable):
+    def __init__(self, eqn: Any, tape: Callable, settings: EvaluatorSettings):
         p = eqn.params
         self.body, self.length = tape(p["jaxpr"]), p["length"]
         self.begin, self.rest = parts_of(eqn)
@@ -65,23 +64,24 @@ class Loop:
 class While:
     """A loop that ends when its state says so; of a batch, each row when its own does."""
 
-    def __init__(self, eqn: Any, tape: Callable):
+    def __init__(self, eqn: Any, tape: Callable, settings: EvaluatorSettings):
         p = eqn.params
         self.goes_on, self.body = tape(p["cond_jaxpr"]), tape(p["body_jaxpr"])
         self.first = p["cond_nconsts"]
         self.second = self.first + p["body_nconsts"]
         self.ranks = [len(v.aval.shape) for v in eqn.outvars]
+        self.max_rounds = settings.max_while_rounds
 
     def __call__(self, *inputs: Any) -> Any:
         known, mine = inputs[: self.first], inputs[self.first : self.second]
         state = list(inputs[self.second :])
-        for _ in range(LONG):
+        for _ in range(self.max_rounds):
             moves = np.asarray(self.goes_on.run([*known, *state])[0])
             if not moves.any():
                 return one_or_all(state)
             found = self.body.run([*mine, *state])
             state = found if moves.all() else self._moved(moves, found, state)
-        raise NotImplementedError("NumPy does not run loops that are so long")
+        raise NoNumpyRule("NumPy does not run loops that are so long")
 
     def _moved(self, moves: np.ndarray, found: list[Any], state: list[Any]) -> list[Any]:
         """Rows that go on as they are found, the others as they were."""
@@ -95,7 +95,7 @@ class While:
 class Branch:
     """A ``cond``: one of its branches, which the first input tells."""
 
-    def __init__(self, eqn: Any, tape: Callable):
+    def __init__(self, eqn: Any, tape: Callable, settings: EvaluatorSettings):
         self.branches = [tape(branch) for branch in eqn.params["branches"]]
 
     def __call__(self, which: Any, *inputs: Any) -> Any:
@@ -104,7 +104,10 @@ class Branch:
 
 
 #: What numbers decide while it runs.
-OF_CHOICES: dict[str, Callable[[Any, Callable], Callable]] = {"while": While, "cond": Branch}
+OF_CHOICES: dict[str, Callable[[Any, Callable, EvaluatorSettings], Callable]] = {
+    "while": While,
+    "cond": Branch,
+}
 
 
 def row_of(x: Any, k: int) -> Any:

@@ -14,6 +14,7 @@ from scipy.special import erf, erfc, erfinv, log_ndtr, ndtr, ndtri
 
 __all__ = ["noise_of", "quantile_at", "slope_of_noise", "slope_of_quantile"]
 
+#: constant of the formula
 _ROOT_TWO, _HALF_PI, _LOG_ROOT_TWO_PI = float(np.sqrt(2)), float(np.pi / 2), 0.9189385332046727
 
 #: From the probability below, and from that above with the noise: at most 1/2.

@@ -17,11 +17,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from asvi.density.numpy_backend.broadcasting import is_of_keys, lengthened, shape_in
+from asvi.density.numpy_backend.no_rule import NoNumpyRule
 
 __all__ = ["OF_KEYS", "is_known_key", "made_of", "packed", "unpacked"]
 
+#: constant of the formula: bits that a word is turned by, round after round.
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+#: constant of the formula
 _PARITY = np.uint32(0x1BD11BDA)
+#: constant of the formula
 _WORD = np.uint64(32)
 
 
@@ -76,7 +80,7 @@ def _hashed(keys: Any, first: Any, second: Any) -> tuple[np.ndarray, np.ndarray]
 def _counted(shape: tuple[int, ...]) -> Callable:
     """Both words for each entry of ``shape``, from each key."""
     if not jax.config.jax_threefry_partitionable:
-        raise NotImplementedError("NumPy does not number random bits as JAX once did")
+        raise NoNumpyRule("NumPy does not number random bits as JAX once did")
     first, second = _words(np.arange(prod(shape), dtype=np.uint64).reshape(shape))
     ones = (1,) * len(shape)
 
@@ -114,7 +118,7 @@ def _fold_in(_eqn: Any) -> Callable:
 def _seed(eqn: Any) -> Callable:
     dtype = eqn.invars[0].aval.dtype
     if dtype.itemsize < 4:
-        raise NotImplementedError(f"NumPy does not make keys of {dtype}")
+        raise NoNumpyRule(f"NumPy does not make keys of {dtype}")
     return lambda x: np.asarray(x).astype(f"uint{8 * dtype.itemsize}").astype(np.uint64)
 
 
@@ -129,7 +133,7 @@ def made_of(eqn: Any) -> Any:
     try:
         return jax.make_jaxpr(partial(eqn.primitive.impl, **eqn.params, use_vmap=True))(*shapes)
     except TypeError as failure:  # a version of JAX that makes them otherwise
-        raise NotImplementedError(f"NumPy does not run {eqn.primitive.name!r}") from failure
+        raise NoNumpyRule(f"NumPy does not run {eqn.primitive.name!r}") from failure
 
 
 OF_KEYS: dict[str, Callable[[Any], Callable]] = {

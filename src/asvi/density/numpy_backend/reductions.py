@@ -11,11 +11,13 @@ import numpy as np
 from scipy.linalg import blas
 
 from asvi.density.numpy_backend.broadcasting import Shape, lengthened, shape_in
+from asvi.density.numpy_backend.no_rule import NoNumpyRule
 
 __all__ = ["OF_AXES"]
 
-FEW = 128  # numbers that NumPy adds one after the other; more it adds in pairs, to lose less
-_ONES = np.ones(FEW)
+#: constant of the formula: numbers that NumPy adds one by one; more it adds in pairs.
+_ADDED_IN_ORDER = 128
+_ONES = np.ones(_ADDED_IN_ORDER)
 
 
 def _reduce(ufunc: Any, eqn: Any) -> Callable:
@@ -42,7 +44,12 @@ def _over_axes(ufunc: Any, full: Shape, axes: tuple[int, ...], dtype: Any) -> Ca
             times = prod(full[a] for a in axes if x.shape[a] == 1)
             known = counts[x.shape] = times, prod(x.shape[a] for a in axes)
         times, length = known
-        if are_last and length <= FEW and x.flags.c_contiguous and x.dtype == np.float64:
+        if (
+            are_last
+            and length <= _ADDED_IN_ORDER
+            and x.flags.c_contiguous
+            and x.dtype == np.float64
+        ):
             rest = x.shape[:kept]
             # As a product with ones: NumPy's own sums of a few numbers are slow to begin.
             found = x.reshape(-1, length).dot(_ONES[:length]) if length > 1 else x
@@ -89,7 +96,7 @@ def _dot(eqn: Any) -> Callable:
     left, right = shape_in(eqn), shape_in(eqn, 1)
     types = {v.aval.dtype for v in (*eqn.invars, *eqn.outvars)}
     if len(types) > 1:
-        raise NotImplementedError("NumPy does not run 'dot_general' of several types")
+        raise NoNumpyRule("NumPy does not run 'dot_general' of several types")
     lf = [a for a in range(len(left)) if a not in (*lc, *lb)]
     rf = [a for a in range(len(right)) if a not in (*rc, *rb)]
     inner = prod(left[a] for a in lc)

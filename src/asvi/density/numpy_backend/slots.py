@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 __all__ = ["Slots", "Step"]
 
-ONE, MANY = -1, -2  # in place of a second input: there is none, or there are others
+#: format: in place of a second input, there is none, or there are others.
+ONE, MANY = -1, -2
 
 
 class Step(NamedTuple):
@@ -111,7 +112,7 @@ class Slots:
         _do(self._quick, slots)
         return [slots[k] for k in self._outputs]
 
-    def along(
+    def jvp(
         self,
         inputs: Sequence[Any],
         moving: Sequence[int],

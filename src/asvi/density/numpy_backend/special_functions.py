@@ -18,7 +18,7 @@ __all__ = ["betainc", "digamma", "igamma", "igammac", "lgamma", "polygamma", "tr
 
 #: Where SciPy's zeta(s, q) is JAX's: JAX's powers of larger q are 0, and JAX's series for q < 0 is
 #: another function (of which no power is a loop as long as q).
-_USUAL = 1e15
+_USUAL = 1e15  #: constant of the formula
 
 
 def digamma(x: Any) -> Any:
@@ -58,7 +58,7 @@ def _zeta(s: Any, q: Any) -> Any:
     return _zeta_by_series(np.asarray(s, q.dtype), q)
 
 
-#: Inverses of the Euler–Maclaurin formula's coefficients.
+#: constant of the formula: inverses of the Euler–Maclaurin coefficients.
 _COEFFICIENTS = (
     -7.1661652561756670113e18, 1.8152105401943546773e17, -4.5979787224074726105e15,
     1.1646782814350067249e14, -2.950130727918164224e12, 7.47242496e10, -1.8924375803183791606e9,

@@ -9,7 +9,7 @@ traced (derivatives and batches included) is run operation by operation:
 [0.    0.841 0.909]
 
 What is never used is left out, what depends on no input is computed once, and an operation that is
-not known here raises :class:`NotImplementedError` before anything is run.
+not known here raises :class:`NoNumpyRule` before anything is run.
 
 Numbers are JAX's to rounding, also at poles, ties and infinities and for indices that are outside,
 but for two things that are not simple to have: numbers below the smallest normal one, which the
@@ -35,9 +35,11 @@ from asvi.density.numpy_backend.data_movement import OF_PLACES, as_it_is, moved_
 from asvi.density.numpy_backend.elementwise import OF_ENTRIES
 from asvi.density.numpy_backend.jvp_rules import filled, tangent_rule
 from asvi.density.numpy_backend.loops import OF_CHOICES, Loop, is_short_loop, parts_of, row_of
+from asvi.density.numpy_backend.no_rule import NoNumpyRule
 from asvi.density.numpy_backend.random_keys import OF_KEYS, is_known_key, made_of, packed, unpacked
 from asvi.density.numpy_backend.reductions import OF_AXES
 from asvi.density.numpy_backend.slots import Slots, Step
+from asvi.density.settings import EvaluatorSettings
 
 __all__ = ["NumpyFunction", "Tape"]
 
@@ -68,18 +70,33 @@ _INLINED = {
 class NumpyFunction:
     """``function`` for inputs of the shapes and types of these, trees of arrays.
 
-    ``along`` has values and forward derivatives, where the first ``moving`` arrays move:
+    ``jvp`` has values and forward derivatives, where the first ``moving`` arrays move:
 
     >>> product = NumpyFunction(lambda x: x[0] * x[1], np.zeros(2), moving=1)
-    >>> found, moved = product.along((np.array([3.0, 5.0]),), (np.array([1.0, 0.0]),))
+    >>> found, moved = product.jvp((np.array([3.0, 5.0]),), (np.array([1.0, 0.0]),))
     >>> float(found), float(moved)
     (15.0, 5.0)
+
+    The first ``varying`` inputs vary where the others are :meth:`given`. A recorded program is a
+    function, too: of arrays, it gives a list.
     """
 
-    def __init__(self, function: Callable, *inputs: Any, moving: int = 0, varying: Any = None):
-        closed, shape = jax.make_jaxpr(function, return_shape=True)(*inputs)
-        count = len(jax.tree.leaves(inputs[:varying]))
-        self.tape, self._tree = Tape(closed, range(moving), count), jax.tree.structure(shape)
+    def __init__(
+        self,
+        function: Callable | ClosedJaxpr,
+        *inputs: Any,
+        moving: int = 0,
+        varying: int | None = None,
+        draws: bool = False,
+        settings: EvaluatorSettings = EvaluatorSettings(),
+    ):
+        if isinstance(function, ClosedJaxpr):
+            closed, shape, count = function, [0] * len(function.jaxpr.outvars), varying
+        else:
+            closed, shape = jax.make_jaxpr(function, return_shape=True)(*inputs)
+            count = len(jax.tree.leaves(inputs[:varying]))
+        self.tape = Tape(closed, range(moving), count, draws=draws, settings=settings)
+        self._tree = jax.tree.structure(shape)
 
     def __call__(self, *inputs: Any) -> Any:
         return jax.tree.unflatten(self._tree, self.tape(jax.tree.leaves(inputs)))
@@ -95,9 +112,14 @@ class NumpyFunction:
         found.tape = self.tape.given(jax.tree.leaves(inputs))
         return found
 
-    def along(self, inputs: tuple, tangents: tuple) -> tuple[Any, Any]:
+    @property
+    def has_loops(self) -> bool:
+        """Whether it has loops that are not written out."""
+        return self.tape.has_loops
+
+    def jvp(self, inputs: tuple, tangents: tuple) -> tuple[Any, Any]:
         """What is found at ``inputs``, and how it moves where the first of them move so."""
-        found, moved = self.tape.along(jax.tree.leaves(inputs), jax.tree.leaves(tangents))
+        found, moved = self.tape.jvp(jax.tree.leaves(inputs), jax.tree.leaves(tangents))
         return jax.tree.unflatten(self._tree, found), jax.tree.unflatten(self._tree, moved)
 
 
@@ -108,10 +130,10 @@ class Tape:
     >>> Tape(jax.make_jaxpr(lambda x: (x + 1) * 2)(1.0))([np.float32(2)])
     [array(6., dtype=float32)]
 
-    ``moving`` tells which of its inputs have tangents in :meth:`along`. The first ``varying`` of
+    ``moving`` tells which of its inputs have tangents in :meth:`jvp`. The first ``varying`` of
     its inputs vary where the others are :meth:`given`. With ``draws`` it also knows keys of random
     numbers, and loops and branches that these decide; how long such loops are shows when they run,
-    and what is too long raises :class:`NotImplementedError` then.
+    and what is too long raises :class:`NoNumpyRule` then.
     """
 
     def __init__(
@@ -121,8 +143,9 @@ class Tape:
         varying: int | None = None,
         *,
         draws: bool = False,
+        settings: EvaluatorSettings = EvaluatorSettings(),
     ):
-        self._draws = draws
+        self._draws, self._settings = draws, settings
         self._places: list[Any] = []  # what is known before a run
         self._known: set[int] = set()
         self._steps: list[Step] = []
@@ -176,10 +199,10 @@ class Tape:
             for x, dtype, shape in zip(found, self._types, self._shapes, strict=True)
         ]
 
-    def along(self, inputs: list[Any], tangents: list[Any]) -> tuple[list[Any], list[Any]]:
+    def jvp(self, inputs: list[Any], tangents: list[Any]) -> tuple[list[Any], list[Any]]:
         """The outputs, and their tangents where the inputs that move do so along these."""
         with np.errstate(all="ignore"):
-            found, moved = self._slots.along(inputs, self._moves, tangents, self._ready)
+            found, moved = self._slots.jvp(inputs, self._moves, tangents, self._ready)
             return self._whole(found), self._whole([0.0 if x is None else x for x in moved])
 
     def _new(self, *known: Any) -> int:
@@ -216,7 +239,7 @@ class Tape:
                 branches = eqn.params["branches"]
                 chosen = int(np.clip(self._places[sources[0]], 0, len(branches) - 1))
                 found = self._inline(branches[chosen], sources[1:])
-            elif is_short_loop(eqn) and self._moving.isdisjoint(sources[parts_of(eqn)[1] :]):
+            elif self._is_unrolled(eqn, sources):
                 found = self._unroll(eqn.params, parts_of(eqn), sources)
             else:
                 found = self._step(eqn, sources)
@@ -245,7 +268,9 @@ class Tape:
             return jax.jvp(of, [xs[k] for k in moves], ds)[1]
 
         moved = jax.make_jaxpr(derivative)(shapes, [shapes[k] for k in moves])
-        values, tangents = Tape(ClosedJaxpr(alone, [])), Tape(moved)
+        settings = self._settings
+        values = Tape(ClosedJaxpr(alone, []), settings=settings)
+        tangents = Tape(moved, settings=settings)
         targets = [self._new() for _ in eqn.outvars]
         self._moving.update(targets)
 
@@ -256,6 +281,12 @@ class Tape:
         do = lambda *xs: one_or_all(values.run(xs))  # noqa: E731
         self._steps.append(Step(do, (*places.values(),), (*targets,), rule))
         return targets
+
+    def _is_unrolled(self, eqn: Any, sources: list[int]) -> bool:
+        """Whether this is a loop that is written out: a short one, over rows that do not move."""
+        if not is_short_loop(eqn, self._settings.max_unrolled_steps):
+            return False
+        return self._moving.isdisjoint(sources[parts_of(eqn)[1] :])
 
     def _unroll(self, p: dict[str, Any], parts: tuple[int, int], sources: list[int]) -> list[int]:
         begin, rest = parts
@@ -277,7 +308,7 @@ class Tape:
         name = eqn.primitive.name
         for v in (*eqn.invars, *eqn.outvars):
             if v.aval.dtype not in _TYPES and not (self._draws and is_known_key(v.aval.dtype)):
-                raise NotImplementedError(f"NumPy does not run {name!r} of {v.aval.dtype}")
+                raise NoNumpyRule(f"NumPy does not run {name!r} of {v.aval.dtype}")
         do = self._made(name, eqn)
         if self._known.issuperset(sources):
             found = do(*[self._places[k] for k in sources])
@@ -300,10 +331,11 @@ class Tape:
         """What an operation does to NumPy's arrays."""
         inner = Loop if name == "scan" else OF_CHOICES.get(name) if self._draws else None
         if inner is not None:
-            return inner(eqn, partial(Tape, draws=self._draws))
+            tape = partial(Tape, draws=self._draws, settings=self._settings)
+            return inner(eqn, tape, self._settings)
         maker = MAKERS.get(name) or (OF_KEYS.get(name) if self._draws else None)
         if maker is None:
-            raise NotImplementedError(f"NumPy does not run {name!r}")
+            raise NoNumpyRule(f"NumPy does not run {name!r}")
         return maker(eqn)
 
     def _at_once(self, do: Callable, sources: list[int]) -> tuple[Callable, list[int]]:
@@ -344,5 +376,5 @@ def _platform(platforms: Any) -> np.int32:
     mine = (k for k, names in enumerate(platforms) if names is None or "cpu" in names)
     place = next(mine, None)
     if place is None:
-        raise NotImplementedError("NumPy does not run what the processor cannot")
+        raise NoNumpyRule("NumPy does not run what the processor cannot")
     return np.int32(place)

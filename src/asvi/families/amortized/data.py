@@ -10,7 +10,7 @@ this run is left but the taking of rows.
 ...     with numpyro.plate("point", 4):
 ...         z = numpyro.sample("z", dist.Normal(0.0, 1.0))
 ...         numpyro.sample("y", dist.Normal(z, 1.0), obs=y)
->>> found = gather(model, (jnp.arange(4.0),), {})
+>>> found = collect_model_data(model, (jnp.arange(4.0),), {})
 >>> found.observed["y"].value.tolist(), found.plates["point"].size
 ([0.0, 1.0, 2.0, 3.0], 4)
 """
@@ -75,7 +75,7 @@ class ModelData:
     """Sites that hold no data in this run, though they did when the guide was set up."""
 
 
-class _Gathering(Interpretation):
+class _DataCollection(Interpretation):
     def __init__(self, observed: frozenset[str]):
         super().__init__()
         self.known, self.found = observed, ModelData()
@@ -84,7 +84,7 @@ class _Gathering(Interpretation):
         name, fn = msg["name"], msg["fn"]
         if is_fixed(msg):
             pass
-        elif msg["is_observed"] and not isinstance(fn, Unit) and self.frame.is_root:
+        elif msg["is_observed"] and not isinstance(fn, Unit) and self.body.is_root:
             value = jnp.asarray(msg["value"])
             shape = jnp.broadcast_shapes(value.shape, fn.shape())
             plates = {frame.name: frame.dim for frame in msg["cond_indep_stack"]}
@@ -107,7 +107,7 @@ class _Gathering(Interpretation):
 
     def postprocess_message(self, msg: dict[str, Any]) -> None:
         super().postprocess_message(msg)
-        if msg["type"] == "plate" and self.frame.is_root:
+        if msg["type"] == "plate" and self.body.is_root:
             size, part = msg["args"]
             rows = msg["value"] if part is not None and part != size else None
             self.found.plates[msg["name"]] = PlateSubsample(size, rows)
@@ -124,6 +124,6 @@ def collect_model_data(
     ``observed`` are the sites that held data when the guide was set up.
     """
     outside = [handler for handler in _PYRO_STACK if not isinstance(handler, handlers.trace)]
-    with handler_stack(outside), _Gathering(observed) as run:
+    with handler_stack(outside), _DataCollection(observed) as run:
         model(*args, **kwargs)
     return run.found

@@ -13,7 +13,7 @@ from asvi.distributions.domains import PriorWeight, prior_weight_shape
 from asvi.errors import AsviError, FamilyError, SiteError, with_mended
 from asvi.families.amortized.data import collect_model_data
 from asvi.families.amortized.encoder_input import encoder_input, inner_axes
-from asvi.families.amortized.networks import SetEncoder, as_network
+from asvi.families.amortized.networks import Network, SetEncoder, as_network
 from asvi.families.amortized.plate_encoder import (
     Head,
     PlateEncoder,
@@ -23,7 +23,8 @@ from asvi.families.amortized.plate_encoder import (
 )
 from asvi.families.convex import data_terms
 from asvi.program.control_flow.handlers import without_handlers
-from asvi.program.program import Plate, Program, Site
+from asvi.program.program import Program
+from asvi.program.site import Plate, Site
 
 __all__ = ["plate_encoder"]
 
@@ -46,11 +47,30 @@ def plate_encoder(
             _check_site(site, plate)
             heads[site.address] = _heads(family, site, own[0])
             names[site.address] = site.name
-    key = jax.random.key(0)
-    network: Any = None
+    network, params, outputs = _try_network(family, plate, model, args, kwargs)
+    flat, tree = jax.tree_util.tree_flatten_with_path(params)
+    paths = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in flat]
+    shapes = [tuple(leaf.shape) for _, leaf in flat]
+    encoder = PlateEncoder(family, plate, label, network, heads, names, paths, shapes, tree)
+    encoder.direct = frozenset(_direct(encoder, outputs, _points(program, plate)))
+    for address, name in names.items():
+        own = outputs[name] if isinstance(outputs, Mapping) else outputs
+        if address in encoder.direct:
+            given = named_outputs(own)
+            kept = {leaf: head for leaf, head in heads[address].items() if leaf in given}
+            encoder.heads[address] = kept
+        else:
+            encoder.features[address] = own.shape[-1]
+    return encoder
 
-    def look(key: jax.Array) -> tuple[Any, Any]:
-        nonlocal network
+
+def _try_network(
+    family: Any, plate: str, model: Callable, args: tuple, kwargs: dict[str, Any]
+) -> tuple[Network, Any, Any]:
+    """The network, and in shapes alone its parameters and what it gives at these data."""
+    made: list[Network] = []
+
+    def run(key: jax.Array) -> tuple[Any, Any]:
         with without_handlers(), handlers.seed(rng_seed=key):
             gathered = collect_model_data(model, args, kwargs)
         data = encoder_input(family, plate, gathered, args, kwargs)
@@ -58,45 +78,31 @@ def plate_encoder(
             network = family.encoder.over(inner_axes(family, plate, gathered, data))
         else:
             network = as_network(family.encoder)
+        made.append(network)
         try:
             params = network.init(key, data)
             return params, network.apply(params, data)
         except AsviError:
             raise
         except Exception as failure:
-            shapes = jax.tree.map(lambda x: tuple(x.shape), data)
-            raise FamilyError(
-                with_mended(
-                    f"plate {plate!r}: the encoder fails on its data, of shape {shapes} "
-                    f"({type(failure).__name__}: {str(failure).splitlines()[0]})",
-                    "Amortized(encoder, features=lambda y: y.reshape(len(y), -1))",
-                    advice="It is given the plate's axis first"
-                    + (
-                        ", one point at a time."
-                        if type(family.encoder).__module__.startswith("equinox")
-                        else "."
-                    ),
-                )
-            ) from failure
+            raise _network_fault(family, plate, data, failure) from failure
 
-    params, given = jax.eval_shape(look, key)
-    flat, tree = jax.tree_util.tree_flatten_with_path(params)
-    paths = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in flat]
-    shapes = [tuple(leaf.shape) for _, leaf in flat]
-    encoding = PlateEncoder(family, plate, label, network, heads, names, paths, shapes, tree)
-    points = _points(program, plate)
-    encoding.direct = frozenset(_direct(encoding, given, points))
-    for address in heads:
-        if address not in encoding.direct:
-            continue
-        own = named_outputs(given[names[address]])
-        kept = {name: head for name, head in heads[address].items() if name in own}
-        encoding.heads[address] = kept
-    for address in heads:
-        if address not in encoding.direct:
-            own = given[names[address]] if isinstance(given, Mapping) else given
-            encoding.features[address] = own.shape[-1]
-    return encoding
+    params, outputs = jax.eval_shape(run, jax.random.key(0))
+    return made[-1], params, outputs
+
+
+def _network_fault(family: Any, plate: str, data: Any, failure: Exception) -> FamilyError:
+    shapes = jax.tree.map(lambda x: tuple(x.shape), data)
+    by_point = type(family.encoder).__module__.startswith("equinox")
+    return FamilyError(
+        with_mended(
+            f"plate {plate!r}: the encoder fails on its data, of shape {shapes} "
+            f"({type(failure).__name__}: {str(failure).splitlines()[0]})",
+            "Amortized(encoder, features=lambda y: y.reshape(len(y), -1))",
+            advice="It is given the plate's axis first"
+            + (", one point at a time." if by_point else "."),
+        )
+    )
 
 
 # ------------------------------------------------------------------------ which plate, which sites
@@ -153,10 +159,10 @@ def _points(program: Program, name: str) -> int:
 
 
 def _check_site(site: Site, plate: str) -> None:
-    if site.block:
+    if site.bodies:
         raise SiteError(
             site.name,
-            f"it stands in plate {plate!r} inside a `{site.block[-1].rstrip('0123456789')}`, where "
+            f"it stands in plate {plate!r} inside a `{site.bodies[-1].kind}`, where "
             "an encoder does not reach it",
             f'family={{"{site.name}": asvi.families.ConvexUpdate(), ...}}',
             advice="Write a short series per point as a Python loop, or give the site a family "
@@ -190,11 +196,11 @@ def _heads(family: Any, site: Site, plate: Plate) -> dict[str, Head]:
 # ------------------------------------------------------------------------ what the encoder gives
 
 
-def _direct(encoding: PlateEncoder, given: Any, points: int) -> list[str]:
+def _direct(encoder: PlateEncoder, given: Any, points: int) -> list[str]:
     """Addresses of the sites whose data terms the encoder gives itself; raise where it errs."""
-    direct, plate = [], encoding.plate
-    for address, heads in encoding.heads.items():
-        name = encoding.names[address]
+    direct, plate = [], encoder.plate
+    for address, heads in encoder.heads.items():
+        name = encoder.names[address]
         wanted = {
             parameter if is_weight(parameter) else head.leaf: (points, *head.shape)
             for parameter, head in heads.items()

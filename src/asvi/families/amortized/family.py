@@ -39,11 +39,13 @@ from asvi.errors import FamilyError
 from asvi.families.amortized.encode import plate_encoder
 from asvi.families.amortized.networks import SetEncoder, as_network
 from asvi.families.amortized.plate_encoder import PlateEncoder
+from asvi.families.amortized.settings import AmortizedSettings
 from asvi.families.convex import ConvexUpdate, check_choice
 from asvi.families.mean_field import MeanField
 from asvi.families.parameter import Parameter
 from asvi.families.protocol import Family, OwnObject
-from asvi.program.program import Program, Site
+from asvi.program.program import Program
+from asvi.program.site import Site
 
 __all__ = ["Amortized"]
 
@@ -63,6 +65,7 @@ class Amortized(Family):
     :param prior_weights: ``"shared"``, one λ for all points, or ``"encoder"``, λ(y).
     :param follow: the leaves that follow the parents; ``("loc",)`` gives every other leaf, the
         scale say, to the encoder alone. By default all. Sites without parents follow nobody.
+    :param settings: numbers that need no tuning; see :mod:`asvi.families.amortized.settings`.
 
     >>> import jax, jax.numpy as jnp, numpyro, numpyro.distributions as dist, optax, asvi
     >>> def model(y, batch=None):
@@ -89,6 +92,7 @@ class Amortized(Family):
         features: Callable[..., Any] | None = None,
         prior_weights: str = "shared",
         follow: tuple[str, ...] | None = None,
+        settings: AmortizedSettings = AmortizedSettings(),
     ):
         base = ConvexUpdate(initial_prior_weight=0.5) if base is None else base
         if type(base) not in (ConvexUpdate, MeanField):
@@ -108,14 +112,15 @@ class Amortized(Family):
         self.plate, self.base, self.features = plate, base, features
         self.prior_weights = prior_weights
         self.follow = None if follow is None else tuple(follow)
+        self.settings = settings
         if not isinstance(self.encoder, SetEncoder):
             as_network(self.encoder)  # say at once what is no network
 
     def __repr__(self) -> str:
         # A network is known by its identity: another of the same make has other weights.
-        known = {**vars(self), "encoder": _shown(self.encoder), "features": _shown(self.features)}
-        told = {k: v if k in ("encoder", "features") else repr(v) for k, v in known.items()}
-        return f"Amortized({', '.join(f'{name}={value}' for name, value in told.items())})"
+        own = {"encoder": _shown(self.encoder), "features": _shown(self.features)}
+        shown = {name: own.get(name, repr(value)) for name, value in self._given().items()}
+        return f"Amortized({', '.join(f'{name}={value}' for name, value in shown.items())})"
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -136,7 +141,7 @@ class Amortized(Family):
         given: dict[str, Any] = {n: OwnObject(n) for n, x in own.items() if x is not None}
         if isinstance(self.encoder, SetEncoder):
             given["encoder"] = self.encoder
-        return {**vars(self), **given}
+        return {**self._given(), **given}
 
     @property
     def parameterization(self) -> Any:

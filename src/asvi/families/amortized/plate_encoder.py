@@ -17,13 +17,12 @@ from asvi.families.amortized.data import ModelData
 from asvi.families.amortized.encoder_input import encoder_input
 from asvi.families.amortized.networks import Network
 from asvi.families.convex import data_terms
-from asvi.families.parameter import NETWORK_STEP, SHUT, Parameter, Role, layer_step
-from asvi.program.program import Site
+from asvi.families.parameter import Parameter, Role, layer_step
+from asvi.program.site import Site
 
 __all__ = ["Head", "PlateEncoder", "followed_leaves", "is_weight", "named_outputs"]
 
 Ask = Callable[[str, Callable[[jax.Array], Any]], jax.Array]
-SMALL = 0.01  # spread of the heads' weights at the start, over that of a usual layer
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ class PlateEncoder:
                 lambda _key, _prior, shape=shape: jnp.full(shape, start),
                 Role.PRIOR_WEIGHT,
                 name,
-                upper=1.0 - SHUT,
+                upper=self.family.settings.max_prior_weight,
             )
         return declared
 
@@ -92,14 +91,18 @@ class PlateEncoder:
     def parameters(self) -> dict[str, Parameter]:
         """What :meth:`encode` asks for, by name."""
         layers = zip(self.paths, self.shapes, strict=True)
-        found = {f"{self.label}/{path}": _of_network(s, layer_step(s)) for path, s in layers}
+        network_step = self.family.settings.network_step
+        found = {
+            f"{self.label}/{path}": _of_network(shape, layer_step(shape, network_step))
+            for path, shape in layers
+        }
         for address, heads in self.heads.items():
             if address in self.direct:
                 continue
             for name, head in heads.items():
                 shape = (self.features[address], *head.free_shape)
                 prefix = f"{self.names[address]}/{name}"
-                step = NETWORK_STEP / np.sqrt(shape[0])
+                step = network_step / np.sqrt(shape[0])
                 found[f"{prefix}/head_kernel"] = _of_network(shape, step)
                 found[f"{prefix}/head_bias"] = _of_network(head.free_shape, 1.0)
         return found
@@ -148,14 +151,14 @@ class PlateEncoder:
     def _through_heads(
         self, features: jax.Array, address: str, ask: Ask, priors: Callable
     ) -> dict[str, jax.Array]:
-        found = {}
+        found, sd = {}, self.family.settings.head_start_sd
         for parameter, head in self.heads[address].items():
             shape = head.free_shape
             size = features.shape[-1]
             prefix = f"{self.names[address]}/{parameter}"
 
             def kernel(key: jax.Array, shape=shape, size=size) -> jax.Array:
-                return SMALL * jax.random.normal(key, (size, *shape)) / size**0.5
+                return sd * jax.random.normal(key, (size, *shape)) / size**0.5
 
             def bias(key: jax.Array, parameter=parameter, head=head) -> jax.Array:
                 return self._start(parameter, head, address, priors(key))

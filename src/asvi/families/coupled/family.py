@@ -27,7 +27,7 @@ Large models go without. S, at the
 globals of small models, is a monotone spline (:mod:`asvi.distributions.spline`), elsewhere w is z.
 
 In small models, and in large ones whose plates say what is apart
-(:mod:`asvi.density.block_structure`), there is a second coupling, the *frame*: with
+(:mod:`asvi.density.block_structure`), there is a second, *fixed* coupling: with
 :math:`\\epsilon` what the noise became above, :math:`x = T(m + s(\\epsilon + F
 \\epsilon_{earlier}))`. It is not trained. ``fit`` writes the Gaussian that it found into it, and
 the rest is learned in coordinates in which that Gaussian is the standard one: posteriors with
@@ -36,7 +36,8 @@ correlations of 0.9999 are no harder than others.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -45,41 +46,30 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.distributions import Distribution, biject_to
 
+from asvi.density.settings import BlockSettings
 from asvi.distributions.registry import Parameterization
 from asvi.distributions.spline import N_SPLINE_WEIGHTS
 from asvi.distributions.standardize import noise_shape
 from asvi.distributions.warped_noise import Residual, WarpedNoise
 from asvi.errors import FamilyError
 from asvi.families.convex import ConvexUpdate, free_leaves
-from asvi.families.coupled.coupling_graph import (
-    CouplingSettings,
-    Inputs,
-    ResidualSpec,
-    choose_inputs,
+from asvi.families.coupled.coupling_graph import Inputs, ResidualSpec, choose_inputs
+from asvi.families.coupled.edges import (
+    fixed_name,
+    fixed_weights,
+    row_sizes,
+    sum_edges,
+    weight_name,
 )
-from asvi.families.coupled.features import (
-    CROSSED,
-    applied,
-    blocks,
-    gain_features,
-    n_gain_features,
-    n_shift_features,
-    product_features,
-    shift_features,
-)
+from asvi.families.coupled.features import as_blocks, n_gain_features
+from asvi.families.coupled.settings import CouplingSettings
+from asvi.families.coupled.steering import member_terms, steer, steering_sizes
 from asvi.families.gaussian_share import GaussianShare, Held
 from asvi.families.parameter import Parameter, Role
-from asvi.program.control_flow.lookback import look_back
-from asvi.program.program import Program, Site
+from asvi.program.program import Program
+from asvi.program.site import Site
 
 __all__ = ["Coupled"]
-
-MOST_SKEWED = 0.95
-BOUND = 0.99  # of a prior weight near 1: any nearer, and its gradient vanishes
-GATED = 64  # numbers of a site that hear each other as loud as globals say
-STEERED = ("coupling/stretch_gates", "coupling/loudness", "coupling/voice")
-GATE_STEP = 0.25  # of weights that steer a gate or a data term: the gate's own gain is 4
-SPLINE_STEP = 0.3  # logarithms of heights and slopes: each is felt by a few draws only
 
 
 class Coupled(ConvexUpdate):
@@ -87,12 +77,14 @@ class Coupled(ConvexUpdate):
 
     :param context: ``"auto"`` chooses by the program's graph and the sizes; ``"globals"`` listens
         to low-dimensional sites alone; ``"none"`` is the convex update with an offset.
-    :param max_edges: coupling weights that may be spent in all; models with more than a sixth as
-        many latent numbers may have six per number, and models of many groups as many as there are
-        pairs of a number of a group and one that all groups have in common, up to 100,000.
+    :param max_edges: coupling weights that may be spent in all, by default 20,000; models with more
+        than a sixth as many latent numbers may have six per number, and models of many groups as
+        many as there are pairs of a number of a group and one that all groups have in common, up to
+        100,000.
     :param window: steps that a chain looks back on; by default as many as fit.
     :param initial_prior_weight, start, gate_gain, parameterization: as for
         :class:`~asvi.families.convex.ConvexUpdate`.
+    :param settings: numbers that need no tuning; see :mod:`asvi.families.coupled.settings`.
 
     Two coefficients of one regression, which the convex update makes independent:
 
@@ -107,23 +99,29 @@ class Coupled(ConvexUpdate):
     True
     """
 
+    block_settings = BlockSettings()
+
     def __init__(
         self,
         context: str = "auto",
         *,
-        max_edges: int = 20_000,
+        max_edges: int | None = None,
         window: int | None = None,
         initial_prior_weight: float = 0.999,
         start: str = "prior_mean",
         gate_gain: float = 4.0,
         parameterization: Parameterization = "expectation",
+        settings: CouplingSettings = CouplingSettings(),
     ):
         super().__init__(
             initial_prior_weight=initial_prior_weight,
             start=start,
             gate_gain=gate_gain,
             parameterization=parameterization,
+            settings=settings,
         )
+        max_edges = settings.max_edges if max_edges is None else max_edges
+        window = settings.window if window is None else window
         if context not in ("auto", "globals", "none"):
             raise FamilyError(f"context={context!r} is not known; choose auto, globals or none.")
         if not isinstance(max_edges, int) or max_edges < 0:
@@ -131,25 +129,30 @@ class Coupled(ConvexUpdate):
         if window is not None and (not isinstance(window, int) or window < 0):
             raise FamilyError(f"window must be None or a whole number from 0 up, got {window!r}.")
         self.context, self.max_edges, self.window = context, max_edges, window
+        self.settings: CouplingSettings
 
     # --------------------------------------------------------------------------------- inputs
 
     def inputs(self, program: Program, sites: list[Site]) -> dict[str, Inputs]:
         """What each site listens to, by address."""
-        shapes = {}
+        residuals = {}
         for site in sites:
-            shape = noise_shape(site)
-            moves = shape is not None
-            value = site.full_batch_shape + site.event_shape
-            shapes[site.address] = ResidualSpec(shape if moves else value, moves, site.is_discrete)
+            noise, value = noise_shape(site), site.full_batch_shape + site.event_shape
+            residuals[site.address] = ResidualSpec(
+                value if noise is None else noise, noise is not None, site.is_discrete
+            )
         if self.context == "none":
-            return {a: Inputs(noise.shape, moves=noise.moves) for a, noise in shapes.items()}
-        limits = CouplingSettings(self.max_edges, window=self.window)
-        chosen = choose_inputs(program, shapes, limits)
+            return {a: Inputs(s.shape, is_warpable=s.is_warpable) for a, s in residuals.items()}
+        settings = replace(self.settings, max_edges=self.max_edges, window=self.window)
+        chosen = choose_inputs(program, residuals, settings, self.block_settings)
         if self.context == "globals":
             return {
                 a: Inputs(
-                    c.shape, c.moves, c.gates, dense=c.gates if c.moves else (), sizes=c.sizes
+                    c.shape,
+                    c.is_warpable,
+                    c.globals,
+                    dense=c.globals if c.is_warpable else (),
+                    sizes=c.sizes,
                 )
                 for a, c in chosen.items()
             }
@@ -159,46 +162,52 @@ class Coupled(ConvexUpdate):
 
     def declare_with(self, site: Site, inputs: Inputs) -> dict[str, Parameter]:
         declared = ConvexUpdate.declare(self, site)
-        gates = inputs.size(inputs.gates)
-        features = n_gain_features(gates, inputs.rich)
-        if gates:
-            for name, parameter in list(declared.items()):
-                is_term = parameter.role is Role.DATA_TERM
-                if not site.parents and not (is_term and parameter.leaf_kind == "scale"):
-                    # θ is constant: its weight says nothing that α does not; and a moving
-                    # location is what the shift is for.
-                    continue
-                free = biject_to(parameter.constraint).inverse_shape(parameter.shape)
-                role = Role.DATA_TERM_COUPLING if is_term else Role.PRIOR_WEIGHT_COUPLING
-                step = GATE_STEP / np.sqrt(features)
-                declared[f"{name}_coupling"] = _zeros(
-                    (*free, features), role, step, leaf=parameter.leaf
-                )
-        if not inputs.moves:
-            return declared
-        declared["coupling/offset"] = _zeros(inputs.shape)
-        declared["coupling/stretch"] = _zeros(inputs.shape)
-        if inputs.bent:
-            declared["coupling/skew"] = _zeros(inputs.shape)
-        alone = not site.steps and not site.plates
-        if inputs.rich and alone and prod(inputs.shape) <= CROSSED:
-            declared["coupling/spline"] = _zeros(
-                (*inputs.shape, N_SPLINE_WEIGHTS), Role.SPLINE, SPLINE_STEP
-            )
-        for name, size in _steered_sizes(inputs, gates, features).items():
-            declared[f"coupling/{name}"] = _row(inputs.shape, size)
-        numbers = {
-            "dense": inputs.size(inputs.dense),
-            "aligned": inputs.size(inputs.aligned),
-            "window": inputs.window_size,
-            "within": inputs.within,
-        }
-        for kind, size in numbers.items():
-            if size:
-                declared[f"coupling/{kind}"] = _row(inputs.shape, size)
-                if inputs.frame:
-                    declared[f"frame/{kind}"] = _zeros((*inputs.shape, size), trained=False)
+        declared |= self._steered_leaves(declared, site, inputs)
+        if inputs.is_warpable:
+            declared |= self._noise_parameters(site, inputs)
         return declared
+
+    def _steered_leaves(
+        self, declared: Mapping[str, Parameter], site: Site, inputs: Inputs
+    ) -> dict[str, Parameter]:
+        """How globals steer the weights and data terms of the site's leaves."""
+        found, numbers = {}, inputs.size(inputs.globals)
+        if not numbers:
+            return found
+        features = n_gain_features(numbers, inputs.has_curves, self.settings)
+        step = self.settings.global_step / np.sqrt(features)
+        for name, parameter in declared.items():
+            is_term = parameter.role is Role.DATA_TERM
+            if not site.parents and not (is_term and parameter.leaf_kind == "scale"):
+                # θ is constant: its weight says nothing that α does not; and a moving location is
+                # what the shift is for.
+                continue
+            free = biject_to(parameter.constraint).inverse_shape(parameter.shape)
+            role = Role.DATA_TERM_COUPLING if is_term else Role.PRIOR_WEIGHT_COUPLING
+            shape = (*free, features)
+            found[f"{name}_coupling"] = _zeros(shape, role, step, leaf=parameter.leaf)
+        return found
+
+    def _noise_parameters(self, site: Site, inputs: Inputs) -> dict[str, Parameter]:
+        """What is done with the site's noise, and how others move it."""
+        shape, settings = inputs.shape, self.settings
+        found = {"coupling/offset": _zeros(shape), "coupling/stretch": _zeros(shape)}
+        if inputs.has_warp:
+            found["coupling/skew"] = _zeros(shape)
+        alone = not site.steps and not site.plates
+        if inputs.has_curves and alone and prod(shape) <= settings.max_product_numbers:
+            found["coupling/spline"] = _zeros(
+                (*shape, N_SPLINE_WEIGHTS), Role.SPLINE, settings.spline_step
+            )
+        for name, size in steering_sizes(inputs, settings).items():
+            found[name] = _row(shape, size)
+        for kind, size in row_sizes(inputs).items():
+            found[weight_name(kind)] = _row(shape, size)
+            if inputs.fixed_coupling:
+                found[fixed_name(kind)] = _zeros((*shape, size), trained=False, edge_kind=kind)
+        return found
+
+    # -------------------------------------------------------------------------- the surrogate
 
     def update_with(
         self,
@@ -207,61 +216,56 @@ class Coupled(ConvexUpdate):
         site: Site,
         residuals: dict[str, Residual],
     ) -> Distribution:
-        heard = residuals
         constraint = {n: p.constraint for n, p in ConvexUpdate.declare(self, site).items()}
-        coupling = {n: v for n, v in parameters.items() if n not in constraint}
         own = {name: value for name, value in parameters.items() if name in constraint}
-        steered = _steered(coupling, [f"{name}_coupling" for name in constraint], heard)
+        coupling = {name: value for name, value in parameters.items() if name not in constraint}
+        of_leaves = [f"{name}_coupling" for name in constraint]
+        steered = steer(coupling, of_leaves, residuals, self.settings)
         for name in own:
             if f"{name}_coupling" in steered:
                 to_domain = biject_to(constraint[name])
                 own[name] = to_domain(to_domain.inv(own[name]) + steered[f"{name}_coupling"])
         base = ConvexUpdate.update(self, prior, own, site)
-        if "coupling/offset" not in parameters:
+        if "coupling/offset" not in coupling:
             return base
-        # It is not trained: without this its gradient would be computed, and left unused.
-        frame = {
-            n: jax.lax.stop_gradient(coupling[n])
-            for n in map("frame/{}".format, KINDS)
-            if n in coupling
-        }
-        offset = parameters["coupling/offset"] + steered.get("coupling/bend_gates", 0.0)
-        log_scale = parameters["coupling/stretch"] + steered.get("coupling/stretch_gates", 0.0)
-        if "coupling/bend_cell" in parameters:
-            bend, widen = parameters["coupling/bend_cell"], parameters["coupling/stretch_cell"]
-            cell = heard["cell"]
-            rich = widen.shape[-1] > cell.drawn.shape[-1]
-            offset = offset + applied(
-                bend, shift_features(cell) if rich else product_features(cell.drawn)
-            )
-            log_scale = log_scale + applied(widen, gain_features(cell) if rich else cell.drawn)
-        said, shift = jnp.zeros(()), None
-        for kind, hear in LISTENS.items():
-            if f"coupling/{kind}" in parameters:
-                said = said + hear(parameters[f"coupling/{kind}"], heard[kind].drawn)
-            if f"frame/{kind}" in frame:
-                more = hear(frame[f"frame/{kind}"], heard[kind].moved)
-                shift = more if shift is None else shift + more
+        return self._warp(base, coupling, steered, site, residuals)
+
+    def _warp(
+        self,
+        base: Distribution,
+        coupling: dict[str, jax.Array],
+        steered: dict[str, jax.Array],
+        site: Site,
+        residuals: dict[str, Residual],
+    ) -> WarpedNoise:
+        """The convex update with its noise moved."""
+        settings, fixed = self.settings, fixed_weights(coupling)
+        offset = coupling["coupling/offset"] + steered.get("coupling/bend_gates", 0.0)
+        log_scale = coupling["coupling/stretch"] + steered.get("coupling/stretch_gates", 0.0)
+        member = member_terms(coupling, residuals, settings)
+        if member is not None:
+            offset, log_scale = offset + member[0], log_scale + member[1]
+        added, shift = sum_edges(coupling, fixed, residuals)
         input_gain, output_gain = (
-            jnp.exp(steered[f"coupling/{n}"]) if f"coupling/{n}" in steered else None
-            for n in ("loudness", "voice")
+            jnp.exp(steered[name]) if name in steered else None
+            for name in ("coupling/loudness", "coupling/voice")
         )
         if input_gain is not None:
-            said, shift = input_gain * said, None if shift is None else input_gain * shift
-        within = parameters.get("coupling/within")
+            added, shift = input_gain * added, None if shift is None else input_gain * shift
+        within, skew = coupling.get("coupling/within"), coupling.get("coupling/skew")
         # A triangle of its own for each draw is dear where it is large, or in a loop.
-        gated = within is not None and within.shape[-1] <= GATED and not site.steps
+        is_small = within is not None and within.shape[-1] <= settings.max_gated_numbers
         return WarpedNoise(
             base,
-            offset + said,
+            offset + added,
             log_scale,
-            blocks(within),
+            as_blocks(within),
             shift,
-            blocks(frame.get("frame/within")),
-            _skew(parameters.get("coupling/skew")),
-            input_gain if gated else None,
+            as_blocks(fixed.get("within")),
+            None if skew is None else settings.max_skew * jnp.tanh(skew),
+            input_gain if is_small and not site.steps else None,
             output_gain,
-            parameters.get("coupling/spline"),
+            coupling.get("coupling/spline"),
         )
 
     # ----------------------------------------------------------------------------- a Gaussian
@@ -298,11 +302,11 @@ def _in_the_noise(share: GaussianShare) -> dict[str, Any]:
     A prior weight cannot be 1. What is left of it draws to the location at the mean, and is so
     small that it does no harm where the location moves with the parents.
     """
-    own, scale = share.own, share.scale
-    weight = np.clip(own, 1e-3, BOUND)
+    own, scale, least = share.own, share.scale, share.bound_prior_weight
+    weight = np.clip(own, 1e-3, least)
     left = share.slack * own * scale
     return {
-        "loc/prior_weight": np.clip(1 - left, BOUND, 0.9999),
+        "loc/prior_weight": np.clip(1 - left, least, 0.9999),
         "loc/data_term": share.loc,
         "scale/prior_weight": weight,
         "scale/data_term": (np.maximum(own - weight, 0.0) / (1 - weight) + 1e-3 * own) * scale,
@@ -312,7 +316,7 @@ def _in_the_noise(share: GaussianShare) -> dict[str, Any]:
 def _slowed_down(
     share: GaussianShare, declared: Mapping[str, Parameter], steps: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Steps of a site's own leaves, which multiply all that it hears.
+    """Steps of a site's own leaves, which multiply all that it listens to.
 
     A location and scale that took the Gaussian are held: offset, stretch and weights say all but
     how the scale follows other sites.
@@ -332,50 +336,6 @@ def _slowed_down(
     return found
 
 
-def _skew(free: jax.Array | None) -> jax.Array | None:
-    return None if free is None else MOST_SKEWED * jnp.tanh(free)
-
-
-def _steered(
-    weights: dict[str, jax.Array], of_leaves: Collection[str], heard: dict[str, Residual]
-) -> dict[str, jax.Array]:
-    """What the globals add to each of the numbers that they steer, by the weights' names.
-
-    ``of_leaves`` names the weights that steer leaves.
-    """
-    rows = {n: w for n, w in weights.items() if n in STEERED or n in of_leaves}
-    if not rows:
-        return {}
-    globals_ = heard["gates"]
-    size = next(iter(rows.values())).shape[-1]
-    # One product for all: many small ones cost more than what they compute.
-    flat = jnp.concatenate([jnp.reshape(w, (-1, size)) for w in rows.values()])
-    ends = np.cumsum([w.size // size for w in rows.values()])[:-1]
-    rich = size > globals_.drawn.shape[-1]
-    parts = jnp.split(flat @ (gain_features(globals_) if rich else globals_.drawn), ends)
-    found = {n: jnp.reshape(x, rows[n].shape[:-1]) for n, x in zip(rows, parts, strict=True)}
-    if "coupling/bend_gates" in weights:
-        features = shift_features(globals_) if rich else product_features(globals_.drawn)
-        found["coupling/bend_gates"] = weights["coupling/bend_gates"] @ features
-    return found
-
-
-def _steered_sizes(inputs: Inputs, gates: int, features: int) -> dict[str, int]:
-    """Features that weigh in what globals and a plate's cell steer, by the weights' names."""
-    found = {}
-    if gates and inputs.bent:
-        found = {"bend_gates": n_shift_features(gates, inputs.rich), "stretch_gates": features}
-    if gates and inputs.rich:
-        found |= {"loudness": features, "voice": features}
-    if inputs.cell_size and inputs.bent:
-        cell = inputs.cell_size
-        found |= {
-            "bend_cell": n_shift_features(cell, inputs.rich),
-            "stretch_cell": n_gain_features(cell, inputs.rich),
-        }
-    return found
-
-
 def _zeros(
     shape: tuple[int, ...], role: Role = Role.OTHER, step: float = 1.0, **more: Any
 ) -> Parameter:
@@ -386,9 +346,5 @@ def _zeros(
 
 
 def _row(shape: tuple[int, ...], size: int) -> Parameter:
-    """Weights of so many things that each number hears: they add up."""
+    """Weights of so many things that each number listens to: they add up."""
     return _zeros((*shape, size), Role.COUPLING, 1.0 / np.sqrt(size))
-
-
-KINDS = ("dense", "aligned", "window", "within")  # of edges
-LISTENS = {"dense": applied, "aligned": applied, "window": look_back}

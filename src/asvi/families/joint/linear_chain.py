@@ -20,7 +20,8 @@ from asvi.families.guide_protocol import JointGuide
 from asvi.families.joint.common import at_zero, positive_scale
 from asvi.families.parameter import Parameter
 from asvi.families.protocol import JointFamily
-from asvi.program.program import Program, Site
+from asvi.program.program import Program
+from asvi.program.site import Site
 
 __all__ = ["AR1", "LinearCoupling", "chains_of"]
 

@@ -1,6 +1,6 @@
-"""Takes parameters of a Gaussian over numbers in core and cells; gives its factor's products.
+"""Takes parameters of a Gaussian over numbers in core and blocks; gives its factor's products.
 
-A is lower triangular in the core and in each cell, and has rows of cells in columns of the core:
+A is lower triangular in the core and in each block, and has rows of blocks in columns of the core:
 :math:`z = \\mu + A\\epsilon`.
 """
 

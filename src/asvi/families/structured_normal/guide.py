@@ -31,6 +31,7 @@ from asvi.density.bound_model import BoundModel
 from asvi.density.enumeration import Enumerated, NotEnumerable, enumerate_sites
 from asvi.density.noise_space import NoiseSpace
 from asvi.density.noncentering import BLANK, RunFromNoise, join_numbers, split_numbers
+from asvi.density.settings import DensitySettings
 from asvi.distributions.standardize import noise_shape
 from asvi.errors import NotHeldError
 from asvi.families.guide_protocol import Guide, SiteRow
@@ -39,8 +40,9 @@ from asvi.families.sampling import SamplingGuide
 from asvi.families.structured_normal.factor import diagonal_of, noise_of, spread
 from asvi.program.control_flow.handlers import without_handlers
 from asvi.program.input_check import InputCheck
-from asvi.program.program import Program, Site
+from asvi.program.program import Program
 from asvi.program.run_trace import trace_of
+from asvi.program.site import Site
 
 __all__ = ["AutoStructuredNormal"]
 
@@ -55,8 +57,9 @@ class AutoStructuredNormal(Guide, SamplingGuide, AutoGuide):
         super().__init__(model, prefix=prefix)
         self.family = family
         self.program: Any = None
+        self.density_settings = DensitySettings()
         self.shapes: dict[str, tuple[int, ...]] = {}
-        self.structure: Any = None  # Cells after the first call
+        self.structure: Any = None  # a BlockStructure after the first call
         self._enumerated: tuple[list[Any], Enumerated | None] = ([], None)
 
     # ---------------------------------------------------------------------------- as a guide
@@ -84,7 +87,7 @@ class AutoStructuredNormal(Guide, SamplingGuide, AutoGuide):
         densities = split_numbers(density, shapes)
         found, log_q = {}, {}
         for site in self.numbered:
-            slope = jnp.sum(reading.frame.extras["slope", site.address])
+            slope = jnp.sum(reading.body.outputs["slope", site.address])
             found[site.name] = trace[site.name]["value"]
             log_q[site.name] = jnp.sum(densities[site.address]) - slope
         summing = self.enumerated(args, kwargs)
@@ -127,7 +130,7 @@ class AutoStructuredNormal(Guide, SamplingGuide, AutoGuide):
         self, program: Program, args: tuple, kwargs: dict[str, Any]
     ) -> Enumerated | None:
         try:
-            found = enumerate_sites(program, self.model, args, kwargs)
+            found = enumerate_sites(program, self.model, args, kwargs, self.density_settings)
         except NotEnumerable as why:
             raise _refusal(str(why)) from why
         given = [*args, *(x for pair in sorted(kwargs.items()) for x in pair)]
@@ -165,7 +168,7 @@ class AutoStructuredNormal(Guide, SamplingGuide, AutoGuide):
         reading = RunFromNoise({}, *centring, values=given, fixed=self.fixed(args, kwargs))
         with handlers.substitute(data=params):
             self._model_run(reading, args, kwargs)
-        extras, found = reading.frame.extras, jnp.zeros(())
+        extras, found = reading.body.outputs, jnp.zeros(())
         if self.numbered:
             noise = noise_of(
                 self.structure, own, join_numbers(extras, "number", shapes) - own["loc"]
@@ -195,6 +198,7 @@ class AutoStructuredNormal(Guide, SamplingGuide, AutoGuide):
 
     def set_up(self, bound: BoundModel, check: InputCheck | None) -> None:
         """Data are looked at with the density that the search records."""
+        self.density_settings = bound.settings
         self.set_program(bound.program)
         if check is not None:
             self._enumerate(bound.program, *bound.arguments)
@@ -259,7 +263,9 @@ class AutoStructuredNormal(Guide, SamplingGuide, AutoGuide):
                         f"other members, {plate.subsample_size} of {plate.size}"
                     )
         numbered = [site for site in program.latent if not site.is_discrete]
-        structure = find_small_blocks(numbered, shapes, self.family.blocks)
+        structure = find_small_blocks(
+            numbered, shapes, self.family.blocks, self.density_settings.blocks
+        )
         if not numbered:  # a number that nothing hangs on: the rest is as ever
             shapes, structure = {BLANK: (1,)}, BlockStructure(np.arange(1))
         if structure is None:

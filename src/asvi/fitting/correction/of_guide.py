@@ -9,8 +9,8 @@ import numpy as np
 
 from asvi.density.curvature import precision
 from asvi.density.evaluators import SlopeEvaluator
+from asvi.density.refusal import Refusal
 from asvi.density.split_keys import seed_of
-from asvi.density.traced_density import TracedDensity
 from asvi.fitting.correction.correct import correct
 from asvi.fitting.correction.result import Correction, InPrecision
 from asvi.fitting.correction.settings import CorrectionSettings
@@ -39,22 +39,17 @@ def correct_guide(
         return None
     rng = np.random.default_rng([*seed_of(key), 2])
     for double in (True, False):
-        try:
-            recorded = TracedDensity(space, params, double)
-            data = recorded.typed(params)
-            evaluator = SlopeEvaluator(
-                recorded, np.zeros((0, space.size)), 512, (recorded.consts, data)
-            )
-            target = GuideTarget(evaluator)
-            if not settings.has_room_for(target):
-                return None
-            noise = rng.normal(size=(settings.guide_draws, space.size))
-            _check_density(problem, params, target, noise[: check.draws], double, check)
-            with precision(double):
-                ratios = target.values(noise) - unit_density(noise)
-                correction = correct(target, UnitNormal(space.size), noise, ratios, settings, rng)
-        except NotImplementedError:  # types that are written down, or operations without a slope
+        evaluator = SlopeEvaluator.build(space, params, double, problem.bound.settings.evaluator)
+        if isinstance(evaluator, Refusal):
             continue
+        target = GuideTarget(evaluator)
+        if not settings.has_room_for(target):
+            return None
+        noise = rng.normal(size=(settings.guide_draws, space.size))
+        _check_density(problem, params, target, noise[: check.draws], double, check)
+        with precision(double):
+            ratios = target.values(noise) - unit_density(noise)
+            correction = correct(target, UnitNormal(space.size), noise, ratios, settings, rng)
         if correction.source is not None:
             correction.source = InPrecision(correction.source.further, double)
         return correction

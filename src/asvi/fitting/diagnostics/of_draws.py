@@ -11,7 +11,7 @@ from asvi.fitting.correction.result import Correction
 from asvi.fitting.diagnostics.report import BAD, GOOD, USABLE, Report, rounding_reason
 from asvi.fitting.diagnostics.rules import Rule, fitting_rules
 from asvi.fitting.diagnostics.settings import VerdictSettings
-from asvi.program.improper import told_of
+from asvi.program.improper import describe_improper
 
 __all__ = ["judge_draws", "rules_of_draws"]
 
@@ -53,7 +53,7 @@ def judge_draws(
         converged=outcome.converged,
         skipped=0.0,
         reasons=tuple(reasons),
-        notes=told_of(outcome.problem.improper),
+        notes=describe_improper(outcome.problem.improper),
         r_hat=checks.r_hat,
         checks=checks,
         how=correction.in_words(),

@@ -12,7 +12,7 @@ from asvi.fitting.diagnostics.guide_verdict import GuideMeasures, verdict_of_gui
 from asvi.fitting.diagnostics.report import Report
 from asvi.fitting.diagnostics.settings import VerdictSettings
 from asvi.fitting.guide_draws import GuideDraws
-from asvi.program.improper import told_of
+from asvi.program.improper import describe_improper
 
 __all__ = ["judge_guide"]
 
@@ -52,7 +52,7 @@ def judge_guide(
         verdict=verdict,
         advice=advice,
         reasons=tuple(reasons),
-        notes=told_of(problem.improper),
+        notes=describe_improper(problem.improper),
         # E|z| of a mean of as many draws as the weights are worth.
         shift_error=float(np.sqrt(2 / np.pi) / np.sqrt(max(weights.effective_draws, 1.0))),
         elbo_se=outcome.elbo_se,

@@ -19,7 +19,7 @@ from asvi.density.noncentering import split_numbers
 from asvi.fitting.gaussian.ascent import Where
 from asvi.fitting.gaussian.settings import SearchSettings
 from asvi.program.improper import no_posterior
-from asvi.program.program import Site
+from asvi.program.site import Site
 from asvi.program.statements.flat_prior import is_flat
 
 __all__ = ["FlatSites", "find_flat_sites", "refuse_flat_directions"]

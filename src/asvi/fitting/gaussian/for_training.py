@@ -18,12 +18,12 @@ from asvi.density.arrowhead import Arrowhead
 from asvi.density.curvature import (
     BlockDensity,
     BlocksMeet,
-    averaged_draws,
     block_density,
     precision,
 )
 from asvi.density.edge_factor import factor_on_edges
 from asvi.density.gaussian import Gaussian
+from asvi.density.refusal import Refusal
 from asvi.fitting.gaussian.ascent import (
     Where,
     antithetic_draws,
@@ -50,9 +50,8 @@ def find_gaussian(
         return None
     edge_mask = build_edge_mask(space, problem.guide.edges(space))
     for double in (True, False):
-        try:
-            density = block_density(space, params, double)
-        except NotImplementedError:
+        density = block_density(space, params, double)
+        if isinstance(density, Refusal):
             continue  # a model whose types are written down will not run in another precision
         with precision(double), suppress(BlocksMeet):
             return _find_best(density, edge_mask, problem.known_gaussian, settings)
@@ -71,7 +70,7 @@ def _find_best(
     From a Gaussian that is ``known`` there is one way, on from there.
     """
     size = density.structure.size
-    draws = averaged_draws(size)
+    draws = density.averaged_draws
     affordable = settings.max_multiply_adds / (30 * density.cost * draws)
     steps = int(np.clip(affordable, 0, settings.ascent.max_steps))
     noise = antithetic_draws(np.random.default_rng(2), draws, size)

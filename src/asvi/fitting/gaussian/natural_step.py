@@ -23,7 +23,7 @@ from math import prod
 
 import numpy as np
 
-from asvi.density.arrowhead import Arrowhead, summed
+from asvi.density.arrowhead import Arrowhead, sum_products
 
 __all__ = ["natural_step"]
 
@@ -35,7 +35,7 @@ def natural_step(
     try:
         root = cholesky(precision)
         aim = within(root, precision + length * (hessian - precision)).symmetric()
-        new = around(root, aim.bent(_by_size).arrow()).symmetric()
+        new = around(root, aim.with_eigenvalues(_by_size).to_arrowhead()).symmetric()
         step = new.solve(slope)
     except np.linalg.LinAlgError:
         return None
@@ -54,7 +54,7 @@ def cholesky(matrix: Arrowhead) -> Arrowhead:
     rest, right = matrix.core, []
     for root, down in zip(roots, matrix.down, strict=True):
         way = np.linalg.solve(root, down)
-        rest = rest - summed(np.swapaxes(way, 1, 2), way)
+        rest = rest - sum_products(np.swapaxes(way, 1, 2), way)
         right.append(np.swapaxes(way, 1, 2))
     none = tuple(np.zeros_like(down) for down in matrix.down)
     return Arrowhead(matrix.structure, np.linalg.cholesky(rest), none, tuple(right), roots)
@@ -69,8 +69,8 @@ def around(root: Arrowhead, middle: Arrowhead) -> Arrowhead:
         up, half = np.swapaxes(across, 1, 2), own @ block
         blocks.append(half @ np.swapaxes(own, 1, 2))
         down.append(half @ up + own @ (below @ root.core.T))
-        mixed = summed(across, below) @ root.core.T
-        core = core + mixed + mixed.T + summed(across, block @ up)
+        mixed = sum_products(across, below) @ root.core.T
+        core = core + mixed + mixed.T + sum_products(across, block @ up)
     right = tuple(np.swapaxes(x, 1, 2) for x in down)
     return Arrowhead(root.structure, core, tuple(down), right, tuple(blocks))
 
@@ -84,8 +84,8 @@ def within(root: Arrowhead, outer: Arrowhead) -> Arrowhead:
         up, half = np.swapaxes(across, 1, 2), np.linalg.solve(own, block)
         inner = np.linalg.solve(own, np.swapaxes(half, 1, 2))
         left = np.linalg.solve(own, below)
-        mixed = summed(across, left)
-        rest = rest - mixed - mixed.T + summed(across, inner @ up)
+        mixed = sum_products(across, left)
+        rest = rest - mixed - mixed.T + sum_products(across, inner @ up)
         down.append(_after(root, left - inner @ up))
         blocks.append(inner)
     right = tuple(np.swapaxes(x, 1, 2) for x in down)

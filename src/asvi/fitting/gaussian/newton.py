@@ -18,7 +18,7 @@ import numpy as np
 
 from asvi.density.arrowhead import Arrowhead, ArrowheadEigen
 from asvi.density.block_structure import BlockStructure
-from asvi.density.curvature import BlockDensity, MeanDerivatives, averaged_draws
+from asvi.density.curvature import BlockDensity, MeanDerivatives
 from asvi.fitting.gaussian.ascent import Where, log_ratios
 from asvi.fitting.gaussian.settings import NewtonSettings
 
@@ -72,7 +72,7 @@ def find_better_end(
         ends = [end for end in [climb((best.mean, best.precision))] if end is not None]
         if ends and is_enough(ends[0]):
             return ends[0]
-    if not ends or size <= settings.max_numbers_for_center:
+    if not ends or density.may_be_dense:
         for narrow in settings.start_precisions:
             end = climb((np.zeros(size), narrow * Arrowhead.identity(density.structure)))
             if end is not None:
@@ -114,7 +114,7 @@ def find_scale_numbers(density: BlockDensity, structure: BlockStructure) -> np.n
     the noise that makes the same effects.
     """
     sets_scales = np.zeros(structure.size, bool)
-    calls = max(1, -(-len(structure.core) // (averaged_draws(structure.size) - 1)))
+    calls = max(1, -(-len(structure.core) // (density.averaged_draws - 1)))
     for some in np.array_split(structure.core, calls):
         points = np.zeros((1 + len(some), structure.size))
         points[1 + np.arange(len(some)), some] = 1e-3
@@ -159,7 +159,7 @@ def find_mode(
             if damping > settings.max_damping:
                 break
     evidence = float(known.value[0]) - 0.5 * (curve.log_det() - len(x) * np.log(2 * np.pi))
-    precision = curve.arrow() if isinstance(curve, ArrowheadEigen) else curve
+    precision = curve.to_arrowhead() if isinstance(curve, ArrowheadEigen) else curve
     return Mode(x, precision, evidence)
 
 

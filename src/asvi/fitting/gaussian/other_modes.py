@@ -63,7 +63,7 @@ class _ScoutTarget:
 
     @property
     def work(self) -> float:
-        return self.density.evaluator.recorded.work
+        return self.density.evaluator.work
 
     def __call__(self, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         value, slope = self.density.slopes(noise)
@@ -182,12 +182,12 @@ def mixture_of_modes(
     mean: np.ndarray, spread: Arrowhead, elbo: float, others: Sequence[Peak]
 ) -> Mixture:
     """The Gaussian and those at other modes, over the noise of the first."""
-    scale = spread.dense()
+    scale = spread.to_dense()
     means = [np.zeros(len(mean))]
     factors: list[np.ndarray] = [np.eye(len(mean))]
     for peak in others:
         means.append(np.linalg.solve(scale, peak.mean - mean))
-        own = np.linalg.solve(scale, peak.spread.dense())
+        own = np.linalg.solve(scale, peak.spread.to_dense())
         factors.append(np.linalg.cholesky(own @ own.T))
     elbos = np.array([elbo, *(peak.elbo for peak in others)])
     return Mixture(elbos - np.logaddexp.reduce(elbos), np.stack(means), np.stack(factors))

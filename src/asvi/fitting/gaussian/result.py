@@ -33,7 +33,7 @@ class GaussianFit:
     @property
     def is_double(self) -> bool:
         """Whether the density was evaluated with more digits than a user has."""
-        return self.density.evaluator.recorded.dtype == np.float64
+        return self.density.evaluator.dtype == np.float64
 
     @property
     def elbo(self) -> float:

@@ -22,12 +22,11 @@ from asvi.density.block_structure import BlockStructure
 from asvi.density.curvature import (
     BlockDensity,
     BlocksMeet,
-    averaged_draws,
     block_density,
     precision,
 )
 from asvi.density.edge_factor import factor_on_edges
-from asvi.density.evaluators import NumpyEvaluator
+from asvi.density.refusal import Refusal
 from asvi.fitting.gaussian.ascent import (
     Where,
     antithetic_draws,
@@ -65,17 +64,15 @@ def find_nearest_gaussian(
     seed = np.zeros(2, np.uint32) if key is None else np.asarray(jax.random.key_data(key)).ravel()
     rng = np.random.default_rng(seed)
     for double in (True, False):
-        try:
-            density = block_density(space, {}, double)  # compiled while data are checked
-        except NotImplementedError:  # types that are written down
-            density = None
-        # Whatever became of the density: what is wrong with the data is said first.
-        problem.finish_check(density.is_fine if density else lambda: False)
-        if density is not None:
-            search = _Search(edge_mask, settings, tolerance, find_flat_sites(space))
-            with precision(double), suppress(BlocksMeet):
-                return search.run(density, rng)
-            return None
+        density = block_density(space, {}, double)  # compiled while data are checked
+        if isinstance(density, Refusal):  # what is wrong with the data is said first
+            problem.finish_check(lambda: False)
+            continue
+        problem.finish_check(density.is_fine)
+        search = _Search(edge_mask, settings, tolerance, find_flat_sites(space))
+        with precision(double), suppress(BlocksMeet):
+            return search.run(density, rng)
+        return None
     return None
 
 
@@ -95,7 +92,7 @@ class _Search:
 
     def run(self, density: BlockDensity, rng: np.random.Generator) -> GaussianFit | None:
         """The Gaussian, or None; evaluated on draws of ``rng``."""
-        noise = self._comparison_noise(density.structure.size)
+        noise = self._comparison_noise(density)
         first = self._climb_from_starts(density, noise)
         if first is None:
             return None
@@ -146,9 +143,9 @@ class _Search:
     def _climb_on(self, density: BlockDensity, at: Where, elbo: float, noise: np.ndarray) -> Where:
         """On from there by more draws."""
         settings, rng = self.settings, np.random.default_rng(3)
-        last = min(settings.last_draws, averaged_draws(density.structure.size))
+        last = min(settings.last_draws, density.averaged_draws)
         draws = max(self._first_draws(density), last)
-        twice = 2 if _is_cheap(density) else 1
+        twice = 2 if density.evaluator.is_cheap else 1
         ascent = replace(settings.last_ascent, draw_sets=twice * settings.last_ascent.draw_sets)
         end = ascend_fixed_draws(density, at, self.edge_mask, draws, rng, ascent, self.trail)
         if end is None:
@@ -220,17 +217,14 @@ class _Search:
         """The ELBO on draws that led nobody there."""
         return float(np.mean(log_ratios(density, at, self.edge_mask, noise)))
 
-    def _comparison_noise(self, size: int) -> np.ndarray:
+    def _comparison_noise(self, density: BlockDensity) -> np.ndarray:
         """Noise on which ends are compared, (draws, numbers)."""
-        draws = min(self.settings.comparison_draws, 2 * averaged_draws(size))
-        return antithetic_draws(np.random.default_rng(2), draws, size)
+        draws = min(self.settings.comparison_draws, 2 * density.averaged_draws)
+        return antithetic_draws(np.random.default_rng(2), draws, density.structure.size)
 
     def _first_draws(self, density: BlockDensity) -> int:
         """Draws of the first climbs."""
-        # NumPy computes with all that it has room for in one go.
-        if isinstance(density.evaluator, NumpyEvaluator):
-            return density.evaluator.batch_size
-        return self.settings.first_draws
+        return density.evaluator.draws_of_a_call(self.settings.first_draws)
 
 
 def _all_edges(structure: BlockStructure) -> Arrowhead:
@@ -241,12 +235,4 @@ def _all_edges(structure: BlockStructure) -> Arrowhead:
         core=np.tril(ones.core),
         right=tuple(np.zeros_like(x) for x in ones.right),
         blocks=tuple(np.tril(x) for x in ones.blocks),
-    )
-
-
-def _is_cheap(density: BlockDensity) -> bool:
-    """Whether further evaluations cost next to nothing."""
-    evaluator = density.evaluator
-    return isinstance(evaluator, NumpyEvaluator) and evaluator.batch_size == averaged_draws(
-        density.structure.size
     )

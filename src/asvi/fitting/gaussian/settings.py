@@ -33,8 +33,6 @@ class NewtonSettings:
     """Draws of the prior that further paths begin at: dynamics have false modes near its centre."""
     max_numbers_for_extra_starts: int = 100
     """Latent numbers: paths of larger models cost too much."""
-    max_numbers_for_center: int = 250
-    """Latent numbers up to which the prior's centre is a start, whatever came of a mode."""
     start_precisions: tuple[float, ...] = (16.0, 1e3, 1e5)
     """Over the prior's, of starts at its centre: the first at which draws are possible is taken."""
 

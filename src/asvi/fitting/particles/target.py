@@ -72,7 +72,7 @@ class GaussianTarget:
 
     @property
     def work(self) -> float:
-        return self.density.evaluator.recorded.work
+        return self.density.evaluator.work
 
     def _numbers(self, noise: np.ndarray) -> np.ndarray:
         return self.mean + (self.spread @ noise.T).T
@@ -101,11 +101,11 @@ class GuideTarget:
 
     @property
     def size(self) -> int:
-        return self.density.recorded.size
+        return self.density.size
 
     @property
     def work(self) -> float:
-        return self.density.recorded.work
+        return self.density.work
 
     def __call__(self, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         value, slope = self.density.slopes(noise, *self.density.uncentred)

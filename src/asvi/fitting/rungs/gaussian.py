@@ -9,7 +9,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from asvi.density.block_structure import LARGEST_DENSE
 from asvi.density.curvature import precision
 from asvi.errors import NotHeldError
 from asvi.families.structured_normal.family import StructuredNormal
@@ -82,7 +81,7 @@ def fit_as_asked(request: Request) -> Outcome:
 
 
 def _problem(request: Request, family: StructuredNormal) -> Problem:
-    return Problem(request.model, family, request.args, request.kwargs)
+    return Problem(request.model, family, request.args, request.kwargs, density=request.density)
 
 
 def _search(
@@ -99,7 +98,8 @@ def _search(
     if fit is not None:
         return _outcome(problem, fit, request), fit
     structure = problem.noise_space.structure
-    if problem.family.blocks and structure.groups and structure.size <= LARGEST_DENSE:
+    max_dense = request.density.blocks.max_dense_numbers
+    if problem.family.blocks and structure.groups and structure.size <= max_dense:
         # Groups depend on each other after all.
         whole = _problem(request, StructuredNormal(blocks=False))
         return _search(request, whole, tolerance, settings)

@@ -44,7 +44,9 @@ def climb(request: Request, before: Outcome | None) -> Outcome:
 def fit_as_asked(request: Request) -> Outcome:
     """A guide of the family that was asked for; its draws are not corrected."""
     model, args, kwargs = request.model, request.args, request.kwargs
-    problem = Problem(model, request.family, args, kwargs, discrete=request.discrete)
+    problem = Problem(
+        model, request.family, args, kwargs, discrete=request.discrete, density=request.density
+    )
     outcome = _train(request, FamilyChoice(problem))
     outcome.family_reason = f"{name_of(problem.family)}, as asked for"
     return _check(outcome, request.settings.numpyro_check)

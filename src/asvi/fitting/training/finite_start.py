@@ -1,4 +1,4 @@
-"""Takes lanes at their start; gives lanes whose ELBO is finite, or an error that names the site."""
+"""Takes starts; gives starts whose ELBO is finite, or an error that names the site."""
 
 from __future__ import annotations
 
@@ -9,33 +9,34 @@ import numpy as np
 from asvi.errors import SiteError
 from asvi.fitting.problem import Problem
 from asvi.fitting.training.parallel_optimizer import ParallelState, draw_elbos
+from asvi.fitting.training.settings import TrainingSettings
 
 __all__ = ["finite_starts"]
 
-TRIES = 5
-PROBE_DRAWS = 128
 
+def finite_starts(
+    problem: Problem, parallel: ParallelState, key: jax.Array, plan: TrainingSettings
+) -> ParallelState:
+    """Replace starts without a finite ELBO; raise, naming the site to blame, where none has one.
 
-def finite_starts(problem: Problem, lanes: ParallelState, key: jax.Array) -> ParallelState:
-    """Replace lanes without a finite ELBO; raise, naming the site to blame, where none has one.
-
-    A lane counts as finite where a quarter of its draws are: a few draws at the edge of the support
+    A start counts as finite where a share of its draws are: a few draws at the edge of the support
     are skipped by the optimiser. The search moves starts by growing random steps.
     """
-    free = lanes.free
-    for attempt in range(TRIES):
+    free = parallel.free
+    for attempt in range(plan.start_tries):
         probe = jax.random.fold_in(key, 1000 + attempt)
-        draws = np.asarray(draw_elbos(problem, free, probe, draws=PROBE_DRAWS))
-        fine = np.isfinite(draws).mean(1) >= 0.25
+        draws = np.asarray(draw_elbos(problem, free, probe, draws=plan.start_draws))
+        fine = np.isfinite(draws).mean(1) >= plan.min_finite_share
         if fine.all():
-            return lanes._replace(free=free, average=free)
+            return parallel._replace(free=free, average=free)
         if fine.any():
             first = int(np.argmax(fine))
             kept = jnp.asarray(np.where(fine, np.arange(len(fine)), first))
-            return lanes._replace(free=free[kept], average=free[kept], unit=lanes.unit[kept])
+            free, unit = free[kept], parallel.unit[kept]
+            return parallel._replace(free=free, average=free, unit=unit)
         noise = jax.random.normal(jax.random.fold_in(key, attempt), free.shape, free.dtype)
-        free = lanes.free + 0.3 * (attempt + 1) * noise
-    raise _blame(problem, lanes.free[0], key)
+        free = parallel.free + plan.start_step * (attempt + 1) * noise
+    raise _blame(problem, parallel.free[0], key)
 
 
 def _blame(problem: Problem, free: jax.Array, key: jax.Array) -> SiteError:

@@ -13,15 +13,11 @@ from asvi.density.gaussian import Gaussian
 from asvi.fitting.gaussian.for_training import find_gaussian
 from asvi.fitting.problem import Problem
 from asvi.fitting.training.parallel_optimizer import draw_elbos
+from asvi.fitting.training.settings import TrainingSettings
 from asvi.fitting.training.step_sizes import in_order, named_step_sizes
 from asvi.guide.gaussian_to_params import params_from_gaussian
 
 __all__ = ["GaussianStart", "gaussian_start", "mean_elbos"]
-
-PLAYS = (0.02, 0.003, 0.0005, 1e-4)
-PLAY_COST = 0.02  # nats
-NEAR = 3.0  # nats between it and the posterior: other starts are further away
-NUMBERS = 250  # latent numbers: of more there may be more nats, in proportion
 
 
 class GaussianStart(NamedTuple):
@@ -34,7 +30,7 @@ class GaussianStart(NamedTuple):
 
 
 def gaussian_start(
-    problem: Problem, start: jax.Array, key: jax.Array, lanes: int, draws: int
+    problem: Problem, start: jax.Array, key: jax.Array, plan: TrainingSettings
 ) -> GaussianStart | None:
     """The Gaussian nearest to the posterior, where it is found.
 
@@ -45,21 +41,21 @@ def gaussian_start(
     gaussian = find_gaussian(problem, params)
     if gaussian is None:
         return None
-    found = [_projected(problem, gaussian, params, play) for play in PLAYS]
+    found = [_parameters_at(problem, gaussian, params, slack) for slack in plan.slack_sd]
     ratios = []
     for vector, _ in found:
-        rows = jnp.broadcast_to(vector, (lanes, vector.size))
-        drawn = draw_elbos(problem, rows, key, draws=draws)
+        rows = jnp.broadcast_to(vector, (plan.restarts, vector.size))
+        drawn = draw_elbos(problem, rows, key, draws=plan.evaluation_draws)
         ratios.append(np.ravel(np.asarray(drawn, float)))
     elbos = mean_elbos(np.array(ratios))
     if not np.isfinite(elbos).any():
         return None
-    best = int(np.argmax(elbos >= elbos.max() - PLAY_COST))
-    near = _is_near(ratios[best], len(gaussian.mean))
+    best = int(np.argmax(elbos >= elbos.max() - plan.slack_cost_nat))
+    near = _is_near(ratios[best], len(gaussian.mean), plan)
     return GaussianStart(*found[best], near, coupling_gain(gaussian.precision))
 
 
-def _projected(
+def _parameters_at(
     problem: Problem, gaussian: Gaussian, params: dict[str, Any], slack: float
 ) -> tuple[jax.Array, jax.Array]:
     """Parameters that hold the Gaussian, as a vector, and the unit of a step in each."""
@@ -85,7 +81,7 @@ def coupling_gain(precision: Arrowhead) -> float:
     return float(0.5 * (diagonal - precision.log_det()))
 
 
-def _is_near(log_ratios: np.ndarray, numbers: int) -> bool:
+def _is_near(log_ratios: np.ndarray, numbers: int, plan: TrainingSettings) -> bool:
     """Whether importance weights say that this is the posterior but for little.
 
     Where their tail is long they say too little; but then no start is nearer.
@@ -93,7 +89,8 @@ def _is_near(log_ratios: np.ndarray, numbers: int) -> bool:
     if not np.isfinite(log_ratios).all():
         return False
     evidence = np.logaddexp.reduce(log_ratios) - np.log(len(log_ratios))
-    return bool(evidence - log_ratios.mean() < NEAR * max(1.0, numbers / NUMBERS))
+    near = plan.near_nat * max(1.0, numbers / plan.near_numbers)
+    return bool(evidence - log_ratios.mean() < near)
 
 
 def mean_elbos(found: Any) -> np.ndarray:

@@ -1,8 +1,8 @@
-"""Takes a problem and settings; gives optimisation steps of several lanes in one compiled program.
+"""Takes a problem and inputs; gives optimisation steps of several restarts in one compiled program.
 
-A *lane* is one optimiser with its own parameters, learning rate and draws. While lanes race, each
-goes its own way; later they all hold the same parameters and *pool* their gradients, so the same
-program serves restarts, a race over learning rates, and a step with many draws.
+A *restart* is one optimiser with its own parameters, learning rate and draws. While restarts race,
+each goes its own way; later they all hold the same parameters and *pool* their gradients, so the
+same program serves a race over starts and learning rates, and a step with many draws.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import numpy as np
 import optax
 
 from asvi.fitting.problem import Problem
+from asvi.fitting.training.settings import ADAM, Clipping
 from asvi.program.checks.failures import differentiating
 
 __all__ = [
-    "ADAM",
     "ChunkInputs",
     "ParallelState",
     "advance",
@@ -29,31 +29,27 @@ __all__ = [
     "new_state",
 ]
 
-#: One object, so that programs compiled for it are found again.
-ADAM = optax.chain(optax.scale_by_adam(), optax.scale(-1.0))
-CLIP = 10.0
-
 
 class ParallelState(NamedTuple):
-    """State of all lanes; every array has the lanes as its first axis."""
+    """State of all restarts; every array has the restarts as its first axis."""
 
-    free: jax.Array  # (lanes, parameters)
+    free: jax.Array  # (restarts, parameters)
     inner: Any  # the optimiser's own state
-    norm: jax.Array  # (lanes,) moving size of one lane's gradient, for clipping
-    average: jax.Array  # (lanes, parameters) mean of the iterates since `averaged` was 0
-    averaged: jax.Array  # (lanes,)
-    skipped: jax.Array  # (lanes,) gradients that were not finite
-    unit: jax.Array  # (lanes, parameters) length of a step in each number
-    limit: jax.Array  # (lanes, parameters) no number goes further up
+    norm: jax.Array  # (restarts,) moving size of one restart's gradient, for clipping
+    average: jax.Array  # (restarts, parameters) mean of the iterates since `averaged` was 0
+    averaged: jax.Array  # (restarts,)
+    skipped: jax.Array  # (restarts,) gradients that were not finite
+    unit: jax.Array  # (restarts, parameters) length of a step in each number
+    limit: jax.Array  # (restarts, parameters) no number goes further up
 
 
 class ChunkInputs(NamedTuple):
     """What a chunk of steps is run with; inputs of the compiled program."""
 
-    rates: jax.Array  # (lanes,) learning rates
-    pool: jax.Array  # (lanes, lanes) how gradients are averaged over lanes; rows sum to 1
-    temperature: jax.Array  # (lanes, 2) of the data, at the chunk's first and last step
-    score_share: jax.Array  # (lanes,) 0 for path gradients, 1 for plain ones
+    rates: jax.Array  # (restarts,) learning rates
+    pool: jax.Array  # (restarts, restarts) how gradients are averaged; rows sum to 1
+    temperature: jax.Array  # (restarts, 2) of the data, at the chunk's first and last step
+    score_share: jax.Array  # (restarts,) 0 for path gradients, 1 for plain ones
 
 
 def new_state(
@@ -62,7 +58,7 @@ def new_state(
     optimizer: optax.GradientTransformation = ADAM,
     limit: jax.Array | None = None,
 ) -> ParallelState:
-    """Lanes at their start: ``free`` is (lanes, parameters)."""
+    """Restarts at their start: ``free`` is (restarts, parameters)."""
     flag = jnp.zeros(len(free), free.dtype)
     unit = jnp.ones_like(free) if unit is None else jnp.broadcast_to(unit, free.shape)
     limit = jnp.asarray(jnp.inf if limit is None else limit, free.dtype)
@@ -73,22 +69,24 @@ def new_state(
 
 def advance(
     problem: Problem,
-    lanes: ParallelState,
+    parallel: ParallelState,
     key: jax.Array,
-    settings: ChunkInputs,
+    inputs: ChunkInputs,
     *,
     steps: int,
     draws: int,
     optimizer: optax.GradientTransformation = ADAM,
+    clipping: Clipping = Clipping(),
     score_share: float | None = None,
 ) -> tuple[ParallelState, dict[str, jax.Array]]:
-    """``steps`` steps in every lane; gives the lanes and, per step, losses and noise.
+    """``steps`` steps in every restart; gives the restarts and, per step, losses and noise.
 
-    With a ``score_share`` of 0 or 1 for all lanes, in place of that in ``settings``, the program
+    With a ``score_share`` of 0 or 1 for all restarts, in place of that in ``inputs``, the program
     has one kind of gradient only, and is smaller.
     """
-    name, make = _advancing(problem, len(lanes.free), steps, draws, optimizer, score_share)
-    return problem.bound.jit(name, make)(lanes, key, settings)
+    count = len(parallel.free)
+    name, make = _chunk_function(problem, count, steps, draws, optimizer, clipping, score_share)
+    return problem.bound.jit(name, make)(parallel, key, inputs)
 
 
 def advance_soon(
@@ -98,98 +96,107 @@ def advance_soon(
     steps: int,
     draws: int,
     optimizer: optax.GradientTransformation = ADAM,
+    clipping: Clipping = Clipping(),
     score_share: float | None = None,
 ) -> None:
-    """Let :func:`advance` be compiled for ``count`` lanes, beside what else goes on."""
-    name, make = _advancing(problem, count, steps, draws, optimizer, score_share)
+    """Let :func:`advance` be compiled for ``count`` restarts, beside what else goes on."""
+    name, make = _chunk_function(problem, count, steps, draws, optimizer, clipping, score_share)
     dtype = problem.dtype
 
     def example() -> tuple[ParallelState, ChunkInputs]:
-        lanes = new_state(jnp.zeros((count, problem.size), dtype), optimizer=optimizer)
+        parallel = new_state(jnp.zeros((count, problem.size), dtype), optimizer=optimizer)
         shapes = ((count,), (count, count), (count, 2), (count,))
-        return lanes, ChunkInputs(*(jnp.zeros(shape, dtype) for shape in shapes))
+        return parallel, ChunkInputs(*(jnp.zeros(shape, dtype) for shape in shapes))
 
     # In shapes alone: to make the arrays is some ten small programs, each of which would wait for
     # what is being compiled already.
-    lanes, settings = jax.eval_shape(example)
-    problem.bound.compile_ahead(name, make, lanes, jax.random.key(0), settings)
+    parallel, inputs = jax.eval_shape(example)
+    problem.bound.compile_ahead(name, make, parallel, jax.random.key(0), inputs)
 
 
-def _advancing(
+def _chunk_function(
     problem: Problem,
     count: int,
     steps: int,
     draws: int,
     optimizer: optax.GradientTransformation,
+    clipping: Clipping,
     known: float | None,
 ) -> tuple[Any, Callable]:
-    def compiled(lanes: ParallelState, key: jax.Array, settings: ChunkInputs):
+    """Under which name a chunk of steps is kept, and what makes it."""
+
+    def compiled(parallel: ParallelState, key: jax.Array, inputs: ChunkInputs):
         def loss(free, key, temperature, score_share):
             if known is not None:  # plain gradients need no path
                 score_share = None if known == 1 else known
             keys = jax.random.split(key, draws)
             return problem.loss(free, keys, temperature, score_share)
 
-        def step(lanes: ParallelState, inputs):
-            key, temperature = inputs
+        def step(parallel: ParallelState, of_step: tuple[jax.Array, jax.Array]):
+            key, temperature = of_step
             keys = jax.random.split(key, count)
             with differentiating():
                 losses, gradients = jax.vmap(jax.value_and_grad(loss))(
-                    lanes.free, keys, temperature, settings.score_share
+                    parallel.free, keys, temperature, inputs.score_share
                 )
-            return _apply(lanes, losses, gradients, settings, optimizer)
+            return _apply(parallel, losses, gradients, inputs, optimizer, clipping)
 
         keys = jax.random.split(key, steps)
-        temperatures = jnp.linspace(settings.temperature[:, 0], settings.temperature[:, 1], steps)
-        return jax.lax.scan(step, lanes, (keys, temperatures))
+        temperatures = jnp.linspace(inputs.temperature[:, 0], inputs.temperature[:, 1], steps)
+        return jax.lax.scan(step, parallel, (keys, temperatures))
 
-    return ("advance", count, steps, draws, optimizer, known), lambda: compiled
+    return ("advance", count, steps, draws, optimizer, clipping, known), lambda: compiled
 
 
 def _apply(
-    lanes: ParallelState,
+    parallel: ParallelState,
     losses: jax.Array,
     gradients: jax.Array,
-    settings: ChunkInputs,
+    inputs: ChunkInputs,
     optimizer: optax.GradientTransformation = ADAM,
+    clipping: Clipping = Clipping(),
 ):
-    # A gradient whose square overflows counts as infinite: it would reach the other lanes' sums.
+    # A gradient whose square overflows counts as infinite: it would reach the others' sums.
     fine = jnp.isfinite(losses) & jnp.isfinite(jnp.sum(gradients**2, -1))
-    # In natural units; see `units.py`.
-    gradients = jnp.where(fine[:, None], gradients, 0.0) * lanes.unit
-    # Heavy-tailed gradients (a scale drawn near 0) are cut to a multiple of their usual size: one
-    # of them would fill Adam's memory of squares for a thousand steps.
-    size = jnp.linalg.norm(gradients, axis=-1)
-    limit = jnp.where(lanes.norm > 0, CLIP * lanes.norm, jnp.inf)
-    gradients = gradients * jnp.minimum(1.0, limit / jnp.maximum(size, 1e-30))[:, None]
-    seen = jnp.minimum(size, limit)
-    norm = jnp.where(lanes.norm > 0, 0.98 * lanes.norm + 0.02 * seen, seen)
-    norm = jnp.where(fine, norm, lanes.norm)
+    # In natural units; see `step_sizes.py`.
+    gradients = jnp.where(fine[:, None], gradients, 0.0) * parallel.unit
+    gradients, norm, size = _clipped(gradients, parallel.norm, clipping)
+    norm = jnp.where(fine, norm, parallel.norm)
 
-    weight = settings.pool * fine[None, :]
+    weight = inputs.pool * fine[None, :]
     total = weight.sum(1)
     moving = total > 0
     share = weight / jnp.maximum(total, 1e-30)[:, None]
     pooled = share @ gradients
-    spread = share @ gradients**2 - pooled**2  # variance over the lanes of a pool
+    spread = share @ gradients**2 - pooled**2  # variance over the restarts of a pool
 
     change: Any
-    change, inner = jax.vmap(optimizer.update)(pooled, lanes.inner, lanes.free)
-    free = lanes.free + settings.rates[:, None] * lanes.unit * change
-    free = jnp.minimum(free, lanes.limit)
-    averaged = lanes.averaged + 1
-    average = lanes.average + (free - lanes.average) / averaged[:, None]
+    change, inner = jax.vmap(optimizer.update)(pooled, parallel.inner, parallel.free)
+    free = parallel.free + inputs.rates[:, None] * parallel.unit * change
+    free = jnp.minimum(free, parallel.limit)
+    averaged = parallel.averaged + 1
+    average = parallel.average + (free - parallel.average) / averaged[:, None]
 
     spread = jnp.sum(spread, -1)
-    noise = spread / (jnp.sum(pooled**2, -1) + 1e-12)  # of one lane's gradient, to the pooled one
-    new = ParallelState(
-        free, inner, norm, average, averaged, lanes.skipped, lanes.unit, lanes.limit
-    )
+    noise = spread / (jnp.sum(pooled**2, -1) + 1e-12)  # of one restart's gradient, to the pooled
+    new = parallel._replace(free=free, inner=inner, norm=norm, average=average, averaged=averaged)
     kept = jax.tree.map(
-        lambda a, b: jnp.where(moving.reshape((-1,) + (1,) * (a.ndim - 1)), a, b), new, lanes
+        lambda a, b: jnp.where(moving.reshape((-1,) + (1,) * (a.ndim - 1)), a, b), new, parallel
     )
-    kept = kept._replace(skipped=lanes.skipped + (~fine).astype(lanes.skipped.dtype))
-    return kept, {"loss": losses, "noise": noise, "spread": spread, "square": seen**2}
+    kept = kept._replace(skipped=parallel.skipped + (~fine).astype(parallel.skipped.dtype))
+    return kept, {"loss": losses, "noise": noise, "spread": spread, "square": size**2}
+
+
+def _clipped(
+    gradients: jax.Array, norm: jax.Array, clipping: Clipping
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Gradients cut to a multiple of their usual length, that length now, and theirs."""
+    size = jnp.linalg.norm(gradients, axis=-1)
+    limit = jnp.where(norm > 0, clipping.factor * norm, jnp.inf)
+    gradients = gradients * jnp.minimum(1.0, limit / jnp.maximum(size, 1e-30))[:, None]
+    size = jnp.minimum(size, limit)
+    usual = clipping.memory * norm + (1 - clipping.memory) * size
+    return gradients, jnp.where(norm > 0, usual, size), size
 
 
 def draw_elbos(
@@ -200,9 +207,9 @@ def draw_elbos(
     draws: int,
     streams: Sequence[int] | None = None,
 ) -> jax.Array:
-    """ELBO draws of each row of ``free``: (lanes, draws). Lanes of one stream have the same noise.
+    """ELBO draws of each row of ``free``: (rows, draws). Rows of one stream have the same noise.
 
-    Without ``streams`` (lanes,), numbers below that of lanes, each lane has its own.
+    Without ``streams`` (rows,), numbers below that of rows, each row has its own.
     """
     return evaluate_with_noise(problem, free, key, draws=draws, streams=streams)[0]
 
@@ -215,15 +222,15 @@ def evaluate_with_noise(
     draws: int,
     streams: Sequence[int] | None = None,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """The same, and the noise that entered splines, by site: (lanes, draws, ...). One program."""
+    """The same, and the noise that entered splines, by site: (rows, draws, ...). One program."""
 
     def compiled(free, key, streams):
         keys = jax.random.split(key, (len(free), draws))[streams]
 
-        def lane(free, keys):
+        def row(free, keys):
             return jax.lax.map(lambda k: problem.elbo_and_noise(free, k), keys, batch_size=32)
 
-        return jax.vmap(lane)(free, keys)
+        return jax.vmap(row)(free, keys)
 
     order = np.arange(len(free)) if streams is None else np.asarray(streams)
     name = ("evaluate", len(free), draws)

@@ -8,13 +8,14 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from asvi.fitting.training.settings import TrainingSettings, TrainingState
+from asvi.fitting.training.settings import TrainingSettings
+from asvi.fitting.training.state import TrainingState
 
 __all__ = ["ProgressLine"]
 
 
 class ProgressLine:
-    """A progress bar that is told of every chunk, and so costs nothing per step."""
+    """A progress bar that is moved after every chunk, and so costs nothing per step."""
 
     def __init__(self, plan: TrainingSettings, shown: bool):
         self.plan = plan
@@ -44,7 +45,7 @@ class ProgressLine:
     ) -> None:
         self._bar.stop()
 
-    def tell(self, state: TrainingState) -> None:
+    def show(self, state: TrainingState) -> None:
         """Show a state; at most ten times a second."""
         now = time.monotonic()
         if now - self._last < 0.1:

@@ -4,7 +4,7 @@ The ELBO hardly feels a tail that is left out. One per cent of the mass there co
 less than optimisation can see, and may hold half of a variance. Importance weights see it. With all
 else held, the splines that minimise :math:`KL(p\,\|\,q)`, which does feel what is left out, need no
 optimisation: log q has :math:`S_j` only in the density of :math:`w_j = S_j(z_j)`, and what others
-hear of the number is :math:`w_j` itself, so that the best :math:`S_j` is the one that takes the
+have of the number is :math:`w_j` itself, so that the best :math:`S_j` is the one that takes the
 noise's quantiles to the posterior's,
 
 .. math:: S_j'(z) = S_j(G_j(z)), \qquad G_j = \hat F_p^{-1} \circ \hat F_q,
@@ -28,47 +28,48 @@ import numpy as np
 from asvi.distributions.spline import KNOTS, spline_forward, weights_through
 from asvi.fitting.problem import Problem
 from asvi.fitting.training.parallel_optimizer import draw_elbos, evaluate_with_noise
-from asvi.fitting.training.settings import TrainingSettings
+from asvi.fitting.training.settings import QuantileRefitSettings, TrainingSettings
 
-__all__ = ["quantile_map", "refit_splines"]
-
-ROUNDS = 2  # the second has draws in tails that the first has opened
-MOST, LEAST = 65_536, 16_384  # draws of a round
-LARGEST = 20.0  # weights, in multiples of their median
-FEW = 8  # draws beyond a knot: it stays
-CLOSEST = 0.02
+__all__ = ["compose_spline", "cut_weights", "quantile_map", "refit_splines"]
 
 
 def refit_splines(
-    problem: Problem, flat: jax.Array, key: jax.Array, plan: TrainingSettings, most: int = MOST
+    problem: Problem,
+    flat: jax.Array,
+    key: jax.Array,
+    plan: TrainingSettings,
+    max_draws: int | None = None,
 ) -> tuple[jax.Array, dict[str, Any]]:
     """The vector (parameters,) that is kept, and what was measured; nothing without splines.
 
-    ``most`` bounds the draws of each round.
+    ``max_draws`` bounds the draws of each round, beside the settings.
     """
+    settings = plan.quantile_refit
+    most = min(settings.max_draws, settings.max_draws if max_draws is None else max_draws)
     sampled = any(p.size != p.subsample_size for s in problem.program.sites for p in s.plates)
-    if not problem.splines or problem.may_have_scores or sampled or most < LEAST:
+    if not problem.splines or problem.may_have_scores or sampled or most < settings.min_draws:
         return flat, {}  # with scores or subsamples a draw's ELBO is no log ratio
-    calls = max(1, min(most, MOST) // (plan.lanes * plan.evaluation_draws))
-    told: dict[str, list[float]] = {"gains": [], "refused": []}
-    for i in range(ROUNDS):
-        least = -plan.tolerance - sum(told["gains"])
-        for new, gain in _tried(problem, flat, jax.random.fold_in(key, i), plan, calls):
-            told["gains" if gain > least else "refused"].append(gain)
+    calls = max(1, most // (plan.restarts * plan.evaluation_draws))
+    measured: dict[str, list[float]] = {"gains": [], "refused": []}
+    for i in range(settings.rounds):
+        least = -plan.tolerance - sum(measured["gains"])
+        for new, gain in _trials(problem, flat, jax.random.fold_in(key, i), plan, calls):
+            measured["gains" if gain > least else "refused"].append(gain)
             if gain > least:
                 flat = new
                 break
         else:
             break
-    return flat, told
+    return flat, measured
 
 
-def _tried(
+def _trials(
     problem: Problem, flat: jax.Array, key: jax.Array, plan: TrainingSettings, calls: int
 ) -> Iterator[tuple[jax.Array, float]]:
     """Vectors led all the way and half of it, and the ELBO that each gains, on the same draws."""
+    settings = plan.quantile_refit
     keys = [jax.random.fold_in(key, i) for i in range(calls)]
-    rows = jnp.broadcast_to(flat, (plan.lanes, flat.size))
+    rows = jnp.broadcast_to(flat, (plan.restarts, flat.size))
     found = jax.device_get(
         [evaluate_with_noise(problem, rows, k, draws=plan.evaluation_draws) for k in keys]
     )
@@ -76,11 +77,11 @@ def _tried(
     fine = np.isfinite(before).ravel()
     if not fine.any() or not found[0][1]:
         return
-    weights = _weights(before.ravel()[fine])
+    weights = cut_weights(before.ravel()[fine], settings.max_weight)
     maps = {}
     for site in found[0][1]:
         noise = np.array([z[site] for _, z in found], float).reshape(fine.size, -1)[fine]
-        maps[site] = np.array([quantile_map(z, weights) for z in noise.T])
+        maps[site] = np.array([quantile_map(z, weights, settings) for z in noise.T])
     params = problem.found_params(flat)
     few = max(1, calls // 4)
     for share in (1.0, 0.5):  # half of the way costs a quarter
@@ -91,7 +92,7 @@ def _tried(
             to = share * where_to + (1 - share) * KNOTS[1:-1]
             rows_of = zip(old.reshape(-1, old.shape[-1]), to, strict=True)
             led = np.reshape(
-                [_compose_spline(spline, where) for spline, where in rows_of], old.shape
+                [compose_spline(spline, where) for spline, where in rows_of], old.shape
             )
             new[name] = jnp.asarray(led, old.dtype)
         changed = problem.free(new)
@@ -101,13 +102,17 @@ def _tried(
         yield changed, float(np.mean(change[fine[: change.size]]))
 
 
-def _weights(log_ratios: np.ndarray) -> np.ndarray:
-    """Importance weights, cut, that sum to 1."""
-    weights = np.exp(np.minimum(log_ratios - np.median(log_ratios), np.log(LARGEST)))
+def cut_weights(log_ratios: np.ndarray, largest: float) -> np.ndarray:
+    """Importance weights that sum to 1, none above so many of their medians."""
+    weights = np.exp(np.minimum(log_ratios - np.median(log_ratios), np.log(largest)))
     return weights / weights.sum()
 
 
-def quantile_map(z: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def quantile_map(
+    z: np.ndarray,
+    weights: np.ndarray,
+    settings: QuantileRefitSettings = QuantileRefitSettings(),
+) -> np.ndarray:
     """Where the inner knots go if draws z (n,) of the guide have these weights, which sum to 1.
 
     >>> import numpy as np
@@ -126,14 +131,14 @@ def quantile_map(z: np.ndarray, weights: np.ndarray) -> np.ndarray:
     plain = np.interp(inner, z, (np.arange(len(z)) + 0.5) / len(z))
     to = np.interp(plain, np.cumsum(weights) - 0.5 * weights, z)
     beyond = len(z) * np.minimum(plain, 1 - plain)
-    to = np.where(beyond < FEW, inner, to)
+    to = np.where(beyond < settings.min_tail_draws, inner, to)
     # In order, and apart, also beside knots that stayed.
-    gaps = CLOSEST * np.arange(1, len(to) + 1)
+    gaps = settings.min_gap * np.arange(1, len(to) + 1)
     to = np.minimum(to, KNOTS[-1] - gaps[::-1])
     return np.maximum(np.maximum.accumulate(to - gaps) + gaps, KNOTS[0] + gaps)
 
 
-def _compose_spline(spline: np.ndarray, to: np.ndarray) -> np.ndarray:
+def compose_spline(spline: np.ndarray, to: np.ndarray) -> np.ndarray:
     """The spline of these weights after a map that takes the inner knots to ``to``."""
     widths = np.diff(KNOTS)
     steps = np.diff(np.concatenate([KNOTS[:1], to, KNOTS[-1:]])) / widths

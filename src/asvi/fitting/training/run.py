@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,17 +14,17 @@ from asvi.errors import AsviError
 from asvi.fitting.details import TrainingDetails
 from asvi.fitting.outcome import Outcome
 from asvi.fitting.problem import Problem
-from asvi.fitting.training import checkpoint as checkpoints
+from asvi.fitting.training.checkpoint import Checkpoint
 from asvi.fitting.training.finite_start import finite_starts
 from asvi.fitting.training.parallel_optimizer import draw_elbos
 from asvi.fitting.training.progress import ProgressLine
 from asvi.fitting.training.quantile_refit import refit_splines
-from asvi.fitting.training.schedule import begin, candidates, finished, step_chunk
-from asvi.fitting.training.settings import TrainingSettings, TrainingState
+from asvi.fitting.training.race import begin
+from asvi.fitting.training.schedule import candidates, finished, step_chunk
+from asvi.fitting.training.settings import TrainingSettings
+from asvi.fitting.training.state import GradientKind, Phase, TrainingState
 
 __all__ = ["check_plan", "conclude", "first_state", "optimise", "train"]
-
-JUDGEMENTS = 10  # times the final ELBO is drawn, at most
 
 
 def train(
@@ -37,14 +38,12 @@ def train(
     state: TrainingState | None = None,
 ) -> Outcome:
     """The whole run, or the rest of it from a checkpoint, or from ``state``."""
-    found = None
-    if checkpoint is not None:
-        checkpoints.check_writable(checkpoint)
-        found = checkpoints.load(checkpoint, problem, key, plan)
-        if found is None and must_exist:
-            raise AsviError(f"{checkpoint} holds no state to go on from.")
+    file = None if checkpoint is None else Checkpoint(checkpoint, problem, key, plan)
+    found = None if file is None else file.load()
+    if file is not None and found is None and must_exist:
+        raise AsviError(f"{checkpoint} holds no state to go on from.")
     state = found or state or first_state(problem, key, plan)
-    message = optimise(problem, key, plan, state, progress, checkpoint)
+    message = optimise(problem, key, plan, state, progress, file)
     return conclude(problem, key, plan, state, message, started_at)
 
 
@@ -52,8 +51,8 @@ def first_state(problem: Problem, key: jax.Array, plan: TrainingSettings) -> Tra
     """Where the run of this key begins."""
     start_key = _keys(key)[0]
     state = begin(problem, start_key, plan)
-    if state.phase == "explore":  # a start near the posterior was found finite already
-        state.lanes = finite_starts(problem, state.lanes, start_key)
+    if state.phase is Phase.EXPLORE:  # a start near the posterior was found finite already
+        state.parallel = finite_starts(problem, state.parallel, start_key, plan)
     return state
 
 
@@ -63,7 +62,7 @@ def optimise(
     plan: TrainingSettings,
     state: TrainingState,
     progress: bool,
-    checkpoint: str | Path | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> str:
     """Steps until the plan is done, in ``state``; gives a message where the user broke it off."""
     run_key = _keys(key)[1]
@@ -72,8 +71,8 @@ def optimise(
             while not finished(state, plan):
                 step_chunk(problem, run_key, plan, state)
                 if checkpoint is not None:
-                    checkpoints.save(checkpoint, problem, key, plan, state)
-                line.tell(state)
+                    checkpoint.save(state)
+                line.show(state)
         except KeyboardInterrupt:
             return "interrupted: this is the best fit so far"
     return ""
@@ -93,75 +92,97 @@ def conclude(
     started_at: float,
 ) -> Outcome:
     """The best of what was found, judged by draws that did not choose it."""
-    _, _, judge_key, draw_key = _keys(key)
-    judged = {}
-    for name, flat in candidates(problem, judge_key, plan, state).items():
-        rows = jnp.broadcast_to(flat, (plan.lanes, flat.size))
-        draws = np.asarray(
-            draw_elbos(problem, rows, judge_key, draws=plan.evaluation_draws), float
-        ).ravel()
-        judged[name] = (draws, flat)
-    best = max(judged, key=lambda name: _mean(judged[name][0]))
-    flat, marginals = judged[best][1], {}
+    _, _, choose_key, draw_key = _keys(key)
+    kept, flat = _choose(problem, choose_key, plan, state)
+    refit = {}
     if not message:  # who interrupted wants it now
+        had = state.chunks * plan.chunk * plan.restarts * plan.draws  # at least
         try:
-            had = state.chunks * plan.chunk * plan.lanes * plan.draws  # at least
-            flat, marginals = refit_splines(
-                problem, flat, jax.random.fold_in(judge_key, 1), plan, had
-            )
+            flat, refit = refit_splines(problem, flat, jax.random.fold_in(choose_key, 1), plan, had)
         except KeyboardInterrupt:
             message = "interrupted at the last step: this is the best fit so far"
-    # The winner is judged again with draws that did not choose it, as many as the error asks for.
-    rows = jnp.broadcast_to(flat, (plan.lanes, problem.size))
-    fresh = np.empty(0)
-    for i in range(JUDGEMENTS):
-        draws = draw_elbos(
-            problem, rows, jax.random.fold_in(draw_key, i), draws=plan.evaluation_draws
-        )
-        fresh = np.concatenate([fresh, np.asarray(draws, float).ravel()])
-        if not np.std(fresh) / np.sqrt(len(fresh)) > plan.tolerance:
-            break
-    converged = state.phase == "done"
-    if not message:
-        message = (
-            "converged: another cycle would gain less than the tolerance or its error"
-            if converged
-            else f"stopped after {state.chunks * plan.chunk} steps, before the ELBO had settled"
-        )
+    elbos = _evaluate(problem, flat, draw_key, plan)
     return Outcome(
-        elbo=_mean(fresh),
-        elbo_se=float(fresh.std(ddof=1) / np.sqrt(len(fresh))),
+        elbo=_mean(elbos),
+        elbo_se=float(elbos.std(ddof=1) / np.sqrt(len(elbos))),
         losses=np.array(state.losses),
         params=problem.found_params(flat),
-        converged=converged,
-        message=message,
+        converged=state.phase is Phase.DONE,
+        message=message or _why_it_ended(plan, state),
         steps=state.chunks * plan.chunk,
-        skipped_steps=int(np.sum(np.asarray(state.lanes.skipped))),
+        skipped_steps=int(np.sum(np.asarray(state.parallel.skipped))),
         seconds=time.monotonic() - started_at,
-        details=TrainingDetails(
-            learning_rate=state.first_rate,
-            gradient="path" if state.score_shares[0] == 0 and problem.has_path else "plain",
-            gradient_variance=dict(state.trial),
-            kept=best,
-            start=state.kinds[0],
-            gains=list(state.gains),
-            coupling_gain=state.coupling_gain,
-            marginals=marginals,
-            chunk=plan.chunk,
-            lanes=plan.lanes,
-            lanes_after_race=len(state.kinds),
-            draws_per_step=state.more_draws * plan.draws * plan.lanes,
-        ),
+        details=_details(problem, plan, state, kept, refit),
         problem=problem,
     )
+
+
+def _choose(
+    problem: Problem, key: jax.Array, plan: TrainingSettings, state: TrainingState
+) -> tuple[str, jax.Array]:
+    """The candidate of the best ELBO, and what it is called."""
+    found = candidates(problem, key, plan, state)
+    elbos = {}
+    for name, flat in found.items():
+        rows = jnp.broadcast_to(flat, (plan.restarts, flat.size))
+        draws = draw_elbos(problem, rows, key, draws=plan.evaluation_draws)
+        elbos[name] = _mean(np.asarray(draws, float).ravel())
+    best = max(elbos, key=lambda name: elbos[name])
+    return best, found[best]
+
+
+def _evaluate(
+    problem: Problem, flat: jax.Array, key: jax.Array, plan: TrainingSettings
+) -> np.ndarray:
+    """ELBO draws that chose nothing, as many as their error asks for."""
+    rows = jnp.broadcast_to(flat, (plan.restarts, problem.size))
+    found = np.empty(0)
+    for i in range(plan.max_final_measurements):
+        fresh = jax.random.fold_in(key, i)
+        draws = draw_elbos(problem, rows, fresh, draws=plan.evaluation_draws)
+        found = np.concatenate([found, np.asarray(draws, float).ravel()])
+        if not np.std(found) / np.sqrt(len(found)) > plan.tolerance:
+            break
+    return found
 
 
 def _mean(draws: np.ndarray) -> float:
     return float(draws.mean()) if np.isfinite(draws).all() else -np.inf
 
 
+def _why_it_ended(plan: TrainingSettings, state: TrainingState) -> str:
+    if state.phase is Phase.DONE:
+        return "converged: another cycle would gain less than the tolerance or its error"
+    return f"stopped after {state.chunks * plan.chunk} steps, before the ELBO had settled"
+
+
+def _details(
+    problem: Problem,
+    plan: TrainingSettings,
+    state: TrainingState,
+    kept: str,
+    refit: dict[str, Any],
+) -> TrainingDetails:
+    is_path = state.score_shares[0] == 0 and problem.has_path
+    return TrainingDetails(
+        learning_rate=state.first_rate,
+        gradient=(GradientKind.PATH if is_path else GradientKind.PLAIN).value,
+        gradient_variance={kind.value: x for kind, x in state.variances.items()},
+        kept=kept,
+        start=state.starts[0].value,
+        gains=list(state.gains),
+        coupling_gain=state.coupling_gain,
+        marginals=refit,
+        chunk=plan.chunk,
+        lanes=plan.restarts,
+        lanes_after_race=len(state.starts),
+        draws_per_step=state.more_draws * plan.draws * plan.restarts,
+    )
+
+
 def check_plan(plan: TrainingSettings) -> None:
-    for name, shown in (("draws", "draws"), ("max_steps", "steps"), ("lanes", "restarts")):
+    """Raise where a user's numbers allow no run."""
+    for name, shown in (("draws", "draws"), ("max_steps", "steps"), ("restarts", "restarts")):
         value = getattr(plan, name)
         if not isinstance(value, int) or value < 1:
             raise AsviError(f"{shown} must be a whole number from 1 up, got {value!r}.")

@@ -18,18 +18,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from asvi.families.amortized.settings import AmortizedSettings
+from asvi.families.coupled.settings import CouplingSettings
 from asvi.families.guide_protocol import as_guide
-from asvi.families.parameter import (
-    NETWORK_STEP,
-    PRIOR_SCALE,
-    Parameter,
-    layer_step,
-)
+from asvi.families.parameter import PRIOR_SCALE, Parameter, layer_step
 from asvi.fitting.problem import Problem
 
 __all__ = ["in_order", "in_units", "named_step_sizes", "step_sizes", "upper_limits"]
-
-GATE_STEP, SPLINE_STEP = 0.25, 0.3  # of names that are guessed
 
 
 def step_sizes(problem: Problem) -> jax.Array:
@@ -44,16 +39,15 @@ def upper_limits(problem: Problem) -> np.ndarray:
     behind it. Held at a prior weight of 0.9997 it loses next to nothing and can still go back. At
     the other end the data term rules, and a narrow posterior needs that: there is no limit.
     """
-    example = jax.eval_shape(problem.unravel, jax.ShapeDtypeStruct((problem.size,), problem.dtype))
     shut = {
-        name: float(problem.transforms[name].inv(parameter.upper))
+        name: float(problem.vector.transforms[name].inv(parameter.upper))
         for name, parameter in problem.guide.parameters().items()
         if np.isfinite(parameter.upper)
     }
     return in_order(
         {
             name: jax.tree.map(lambda x, name=name: np.full(x.shape, shut.get(name, np.inf)), value)
-            for name, value in example.items()
+            for name, value in problem.vector.shapes.items()
         }
     )
 
@@ -65,13 +59,13 @@ def in_order(values: dict[str, Any]) -> np.ndarray:
 
 def named_step_sizes(problem: Problem) -> dict[str, Any]:
     """The same by name: a site without parents has its location measured in the prior's scale."""
-    example = jax.eval_shape(problem.unravel, jax.ShapeDtypeStruct((problem.size,), problem.dtype))
     known = problem.guide.parameters()
+    network_step = AmortizedSettings().network_step  # a network of the model's own moves as ours
     found = {
         name: np.full(value.shape, _step_of(known.get(name)))
         if hasattr(value, "shape")
-        else jax.tree.map(lambda x: np.full(x.shape, layer_step(x.shape)), value)
-        for name, value in example.items()
+        else jax.tree.map(lambda x: np.full(x.shape, layer_step(x.shape, network_step)), value)
+        for name, value in problem.vector.shapes.items()
     }
     scales = problem.prior_scales
     for name, parameter in known.items():
@@ -103,9 +97,9 @@ def in_units(
     """``optimizer`` with the steps that :func:`asvi.fit` takes, for ``numpyro.infer.SVI``.
 
     A step of Adam moves every number by about the learning rate. A row of k coupling weights adds
-    up, so its steps are made shorter by a factor of √k; and a frame is held where it is. Without
-    it, a coupled family or a chain family with a state of 100 numbers takes steps that are ten
-    times too long.
+    up, so its steps are made shorter by a factor of √k; and weights that a Gaussian gave are held
+    where they are. Without it, a coupled family or a chain family with a state of 100 numbers takes
+    steps that are ten times too long.
 
     :param guide: the guide whose parameters are stepped. It knows what each of them is; without it
         that is guessed from their names, which a site's own name may resemble.
@@ -148,6 +142,7 @@ def in_units(
 
 def _guessed(name: str, shape: tuple[int, ...]) -> float:
     """The step of a parameter, from its name alone."""
+    coupling, network_step = CouplingSettings(), AmortizedSettings().network_step
     kinds = "dense|aligned|window|within"
     steered = "bend_gates|bend_cell|stretch_gates|stretch_cell|loudness|voice"
 
@@ -159,11 +154,11 @@ def _guessed(name: str, shape: tuple[int, ...]) -> float:
     if ends(rf"frame/({kinds})"):
         return 0.0
     if ends("coupling/spline"):
-        return SPLINE_STEP
+        return coupling.spline_step
     if ends("head_kernel"):
-        return NETWORK_STEP / np.sqrt(shape[0])
+        return network_step / np.sqrt(shape[0])
     if ends(rf"coupling/({kinds}|{steered})") or re.search(r"_coupling_\d+$", name):
         return 1.0 / np.sqrt(shape[-1])
     if ends("data_term_coupling|prior_weight_coupling"):
-        return GATE_STEP / np.sqrt(shape[-1])
-    return layer_step(shape) if re.search(r"^[^/]+/encoder\d*/", name) else 1.0
+        return coupling.global_step / np.sqrt(shape[-1])
+    return layer_step(shape, network_step) if re.search(r"^[^/]+/encoder\d*/", name) else 1.0

@@ -10,11 +10,7 @@ from asvi.fitting.problem import Problem
 from asvi.fitting.training.parallel_optimizer import draw_elbos
 from asvi.fitting.training.settings import TrainingSettings
 
-__all__ = ["NEARLY", "gain_over", "is_enough"]
-
-NEARLY = 3.0  # tolerances: gains this small may be foretold, larger ones must be seen
-LARGEST_NOISE = 0.1  # nats: a gain as large as this is worth a cycle, however noisy its measure
-LOOKS = 4  # times that a cycle's gain is measured, at most
+__all__ = ["gain_over", "is_enough"]
 
 
 def gain_over(
@@ -24,16 +20,17 @@ def gain_over(
 
     Drawn again while the gain may as well be more than the tolerance as nothing.
     """
-    if plan.lanes < 2:
-        return np.inf, 0.0  # a single lane cannot be compared: go on to the last step
-    half = plan.lanes // 2
-    rows = jnp.stack([new] * half + [old] * (plan.lanes - half))
-    streams = [i % half for i in range(plan.lanes)]
+    count = plan.restarts
+    if count < 2:
+        return np.inf, 0.0  # a single restart cannot be compared: go on to the last step
+    half = count // 2
+    rows = jnp.stack([new] * half + [old] * (count - half))
+    streams = [i % half for i in range(count)]
     changes = np.zeros(0)
     gain, error = -np.inf, np.inf
-    for i in range(LOOKS):
-        look = jax.random.fold_in(key, i)
-        found = draw_elbos(problem, rows, look, draws=plan.evaluation_draws, streams=streams)
+    for i in range(plan.max_gain_measurements):
+        again = jax.random.fold_in(key, i)
+        found = draw_elbos(problem, rows, again, draws=plan.evaluation_draws, streams=streams)
         draws = np.asarray(found, float)
         change = (draws[:half] - draws[half : 2 * half]).ravel()
         changes = np.append(changes, change[np.isfinite(change)])
@@ -45,14 +42,15 @@ def gain_over(
     return gain, error
 
 
-def is_enough(gains: list[float], tolerance: float, error: float) -> bool:
+def is_enough(gains: list[float], error: float, plan: TrainingSettings) -> bool:
     """Whether another cycle would gain too little to be worth it.
 
     It would where the last one gained less than the tolerance, or than twice its error; or, if it
     gained not much more than that, where gains that go on falling as they did would.
     """
     last = abs(gains[-1])  # a cycle that lost went too fast; the next one, from the best, is slower
-    if last < max(tolerance, min(2 * error, LARGEST_NOISE)):
+    if last < max(plan.tolerance, min(2 * error, plan.max_noise_nat)):
         return True
     falling = last / gains[-2] if len(gains) > 1 and gains[-2] > 0 else 1.0
-    return last < NEARLY * tolerance and last * falling < tolerance
+    small = last < plan.foretold_tolerances * plan.tolerance
+    return small and last * falling < plan.tolerance

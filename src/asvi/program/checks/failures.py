@@ -73,7 +73,7 @@ def explain_failure(failure: Exception) -> Exception:
 
 @contextmanager
 def differentiating() -> Iterator[None]:
-    """Within it, an operation of the model that has no derivative is told with its line."""
+    """Within it, an operation of the model that has no derivative is named with its line."""
     try:
         yield
     except ValueError as failure:
@@ -233,7 +233,7 @@ def _site_made_in(place: _Place) -> str | None:
 
 
 def _site_read_in(place: _Place) -> str | None:
-    """The site that gave a variable which a statement reads, as far as the source tells."""
+    """The site that gave a variable which a statement reads, as far as the source says."""
     made_by = r"""(\w+)\s*=\s*(?:\w+\.)*sample\(\s*f?["']([^"']+)["']"""
     earlier = dict(re.findall(made_by, place.before))
     is_assignment = re.match(r"\w+\s*=[^=]", place.statement)

@@ -11,9 +11,11 @@ import numpy as np
 from numpyro.distributions import constraints
 from numpyro.util import not_jax_tracer
 
+from asvi.program.settings import CheckSettings
+from asvi.program.unwrapping import bare_constraint
+
 __all__ = [
     "OPEN_AT_ZERO",
-    "bare",
     "describe",
     "is_inside",
     "is_judged",
@@ -25,8 +27,6 @@ __all__ = [
 
 OPEN_AT_ZERO = (type(constraints.positive), type(constraints.softplus_positive))
 _SIMPLEX = type(constraints.simplex)
-#: How far a sum of probabilities may be from 1: rounding, but no mistake, stays below.
-_SIMPLEX_TOLERANCE = 1e-3
 
 
 def is_judged(support: Any) -> bool:
@@ -38,28 +38,25 @@ def is_judged(support: Any) -> bool:
     return support.event_dim == 0 or isinstance(support, _SIMPLEX)
 
 
-def is_inside(support: constraints.Constraint, value: Any) -> Any:
+def is_inside(
+    support: constraints.Constraint, value: Any, settings: CheckSettings = CheckSettings()
+) -> Any:
+    """Whether data are in this support, but for rounding."""
     if isinstance(support, _SIMPLEX):
-        near_one = jnp.abs(jnp.sum(value, axis=-1) - 1) < _SIMPLEX_TOLERANCE
+        near_one = jnp.abs(jnp.sum(value, axis=-1) - 1) < settings.max_simplex_error
         return near_one & jnp.all(value >= 0, axis=-1)
     return support(value)
 
 
-def bare(constraint: Any) -> Any:
-    while isinstance(constraint, constraints.independent):
-        constraint = constraint.base_constraint
-    return constraint
-
-
 def words(constraint: Any) -> str:
     """The class of a constraint in words: ``"unit interval"``."""
-    name = type(bare(constraint)).__name__.strip("_")
+    name = type(bare_constraint(constraint)).__name__.strip("_")
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
 
 
 def describe(constraint: Any) -> str:
     """A domain as it stands after "is not": ``"positive"``, ``"between 0 and 1"``."""
-    constraint = bare(constraint)
+    constraint = bare_constraint(constraint)
     low, high = (shown(getattr(constraint, f"{side}_bound", None)) for side in ("lower", "upper"))
     plain = {
         "softplus positive": "positive",

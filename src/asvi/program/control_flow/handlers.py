@@ -24,7 +24,7 @@ __all__ = [
 
 @contextmanager
 def handler_stack(stack: list[Messenger]) -> Iterator[None]:
-    """Within this context these handlers, and no others, hear messages."""
+    """Within this context these handlers, and no others, are given messages."""
     saved = list(_PYRO_STACK)
     _PYRO_STACK[:] = stack
     try:
@@ -34,13 +34,13 @@ def handler_stack(stack: list[Messenger]) -> Iterator[None]:
 
 
 def without_handlers():
-    """Within this context no handler around hears messages."""
+    """Within this context no handler around is given messages."""
     return handler_stack([])
 
 
 @contextmanager
 def handlers_outside(handler: Messenger) -> Iterator[None]:
-    """Within this context only the handlers outside ``handler`` hear messages."""
+    """Within this context only the handlers outside ``handler`` are given messages."""
     with handler_stack(_PYRO_STACK[: _PYRO_STACK.index(handler)]):
         yield
 
@@ -93,7 +93,7 @@ class BodySubstitutions:
     ) -> list[Messenger]:
         """The stack for one run of the body: seed, what is outside, the interpretation, inside.
 
-        ``own_key`` is that of a seed of the model's own, which is heard first, as in NumPyro.
+        ``own_key`` is that of a seed of the model's own, which is asked first, as in NumPyro.
         """
         provided = iter(zip(self._data, sliced, strict=True))
         inner: list[Messenger] = []

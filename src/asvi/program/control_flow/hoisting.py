@@ -43,6 +43,7 @@ from asvi.program.control_flow.lookback import (
     stack_lookback,
 )
 from asvi.program.control_flow.partition import outputs_of, partition_equations
+from asvi.program.settings import HoistingSettings
 
 __all__ = ["scan"]
 
@@ -56,17 +57,19 @@ def scan(
     registers: Any = None,
     length: int | None = None,
     reverse: bool = False,
+    settings: HoistingSettings = HoistingSettings(),
 ) -> tuple[Any, Any]:
     """``lax.scan(body, init, (keys, xs))``; what need not wait is computed beforehand.
 
     :param registers: arrays (W, ...). With them the body takes and gives pairs: it is given
         ``(carry, registers)`` and gives ``(carry, now)``, what this step adds to each register.
         The result has the carry alone.
+    :param settings: what leaves the loop.
     """
     inputs = (keys, xs)
     if registers is None:
-        return _scan(_without_registers(body), init, (), inputs, length, reverse)
-    return _scan(body, init, registers, inputs, length, reverse)
+        return _scan(_without_registers(body), init, (), inputs, length, reverse, settings)
+    return _scan(body, init, registers, inputs, length, reverse, settings)
 
 
 def _without_registers(body: Callable) -> Callable:
@@ -77,7 +80,7 @@ def _without_registers(body: Callable) -> Callable:
     return run
 
 
-def _scan(body, init, registers, inputs, length, reverse) -> tuple[Any, Any]:
+def _scan(body, init, registers, inputs, length, reverse, settings) -> tuple[Any, Any]:
     step = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), inputs)
     init = _promoted(body, init, registers, step)
     closed, shapes = jax.make_jaxpr(body, return_shape=True)((init, registers), step)
@@ -88,21 +91,32 @@ def _scan(body, init, registers, inputs, length, reverse) -> tuple[Any, Any]:
         return _plain(body, init, registers, inputs, length, reverse)
     carried = [_array(x) for x in jax.tree.leaves(init)]
     states = [*carried, *jax.tree.leaves(registers)]
-    run = _Run(closed, len(carried), states, flat, len(jax.tree.leaves(inputs[0])), reverse)
+    keys = len(jax.tree.leaves(inputs[0]))
+    run = _HoistedScan(closed, len(carried), states, flat, keys, reverse, settings)
     carry, found = run.results()
     return jax.tree.unflatten(jax.tree.structure(after), carry), jax.tree.unflatten(
         jax.tree.structure(ys), found
     )
 
 
-class _Run:
+class _HoistedScan:
     """One scan, its equations run in their order: once, in batches, in a loop."""
 
-    def __init__(self, closed, carried: int, states: list, inputs: list, keys: int, reverse: bool):
+    def __init__(
+        self,
+        closed: Any,
+        carried: int,
+        states: list,
+        inputs: list,
+        keys: int,
+        reverse: bool,
+        settings: HoistingSettings,
+    ):
         self.closed, self.jaxpr, self.reverse = closed, closed.jaxpr, reverse
+        self.settings = settings
         self.carried, self.states = carried, states
         self.length = inputs[0].shape[0]
-        self.order = partition_equations(self.jaxpr, len(states), keys)
+        self.order = partition_equations(self.jaxpr, len(states), keys, settings)
         self.once: dict[Any, Any] = {}  # values by variable
         self.stacked: dict[Any, Any] = dict(
             zip(self.jaxpr.invars[len(states) :], inputs, strict=True)
@@ -184,7 +198,7 @@ class _Run:
         if not isinstance(source, Var) or source not in self.made:  # a model's own, of that name
             return False
         weights, register = (v.aval.shape for v in eqn.invars)
-        return is_dense_cheaper(weights[-1] // register[-1], self.length)
+        return is_dense_cheaper(weights[-1] // register[-1], self.length, self.settings)
 
     def _product(self, eqn: Any) -> jax.Array:
         weights, (first, made) = self._sequence(eqn.invars[0]), self.made[eqn.invars[1]]

@@ -40,54 +40,21 @@ from numpyro.ops.pytree import PytreeTrace
 from numpyro.primitives import _PYRO_STACK, Messenger, apply_stack
 
 from asvi.errors import SiteError, name_used_twice
+from asvi.program.addresses import BodyPath
 from asvi.program.control_flow import hoisting
+from asvi.program.control_flow.body import Body
+from asvi.program.control_flow.branches import (
+    BRANCHES,
+    check_branches,
+    evaluate_sites,
+    merge_evaluated,
+)
 from asvi.program.control_flow.handlers import BodySubstitutions, handler_stack, handlers_outside
+from asvi.program.settings import HoistingSettings
 from asvi.program.statements.ordinary import make_ordinary
-from asvi.program.statements.stacked import Evaluated, Stacked, log_prob_at
+from asvi.program.statements.stacked import Stacked
 
-__all__ = ["Body", "Interpretation"]
-
-_STATIC = ("type", "name", "is_observed", "cond_indep_stack", "infer")
-_ARRAYS = ("fn", "value", "intermediates", "scale")
-
-
-class Body:
-    """One activation of a body: where it is, what was threaded into it, which sites it met.
-
-    ``path`` names the enclosing blocks, e.g. ``("scan0", "cond0", "true")``; the program's top
-    level has the empty path. ``extras`` are further arrays that an interpretation wants carried
-    out of the body; ``memory`` is what it carries from step to step of a scan,
-    ``noise`` what the sites of this frame tell each other.
-    """
-
-    def __init__(self, path: tuple[str, ...] = (), threaded: Any = None, outside: Any = None):
-        self.path = path
-        self.threaded = threaded
-        self.outside: Body | None = outside
-        self.memory: Any = ()
-        self.noise: dict[str, Any] = {}
-        self.records: dict[str, dict[str, Any]] = {}
-        self.extras: dict[Any, Any] = {}
-        self._blocks = 0
-
-    @property
-    def is_root(self) -> bool:
-        return not self.path
-
-    def next_block(self, kind: str) -> tuple[str, ...]:
-        """The path of the next control-flow block met in this frame."""
-        path = (*self.path, f"{kind}{self._blocks}")
-        self._blocks += 1
-        return path
-
-    def collect(self) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
-        """The arrays of this frame's sites, to be returned from a traced body."""
-        arrays = {}
-        for name, record in self.records.items():
-            arrays[name] = {key: record[key] for key in _ARRAYS if record.get(key) is not None}
-            if record["type"] != "sample":
-                arrays[name].pop("fn", None)
-        return arrays, self.extras
+__all__ = ["Interpretation"]
 
 
 class Interpretation(Messenger):
@@ -100,9 +67,9 @@ class Interpretation(Messenger):
     #: Run both branches of every ``cond`` and select the result (to look at a program's structure).
     both_branches = False
 
-    def __init__(self, fn: Callable | None = None):
+    def __init__(self, fn: Callable | None = None, hoisting: HoistingSettings = HoistingSettings()):
         super().__init__(fn)
-        self.frame = Body()
+        self.body, self.hoisting = Body(), hoisting
 
     # ------------------------------------------------------------------ what subclasses override
 
@@ -112,33 +79,33 @@ class Interpretation(Messenger):
     def visit_other(self, msg: dict[str, Any]) -> None:
         """Act on a message that is neither ``sample`` nor ``control_flow``."""
 
-    def thread(self, path: tuple[str, ...], length: int, reverse: bool) -> Any:
+    def thread(self, path: BodyPath, length: int, reverse: bool) -> Any:
         """Arrays with leading axis ``length`` that the body of the ``scan`` at ``path`` needs."""
         return None
 
-    def first_memory(self, path: tuple[str, ...]) -> Any:
+    def first_lookback(self, path: BodyPath) -> Any:
         """Registers, (steps, ...), that this interpretation keeps in the ``scan`` at ``path``."""
         return ()
 
-    def to_remember(self, frame: Body) -> Any:
+    def next_lookback(self, body: Body) -> Any:
         """What a step of the body adds to them."""
-        return frame.memory
+        return body.lookback
 
-    def thread_branch(self, path: tuple[str, ...]) -> Any:
+    def thread_branch(self, path: BodyPath) -> Any:
         """Arrays that the branch at ``path`` needs."""
         return None
 
-    def decide(self, path: tuple[str, ...], pred: Any) -> None:
+    def decide(self, path: BodyPath, pred: Any) -> None:
         """Called with the predicate of the ``cond`` at ``path`` before a branch is taken."""
 
     def reports(self, msg: dict[str, Any]) -> bool:
-        """Whether the handlers outside hear of this site of a body."""
+        """Whether this site of a body is reported to the handlers outside."""
         return True
 
     # ---------------------------------------------------------------------------- the messenger
 
     def __enter__(self):
-        self.frame = Body()
+        self.body = Body()
         super().__enter__()
         return self
 
@@ -149,7 +116,7 @@ class Interpretation(Messenger):
             if not msg.get("_control_flow_done"):
                 make_ordinary(msg)
                 self.visit(msg)
-        elif msg["type"] == "param" and not self.frame.is_root:
+        elif msg["type"] == "param" and not self.body.is_root:
             raise SiteError(
                 msg["name"],
                 "a `numpyro.param` stands inside the body of a `scan` or `cond`, where no "
@@ -161,23 +128,12 @@ class Interpretation(Messenger):
             self.visit_other(msg)
 
     def postprocess_message(self, msg: dict[str, Any]) -> None:
-        if self.frame.is_root or msg["type"] not in ("sample", "deterministic", "plate"):
+        if self.body.is_root or msg["type"] not in ("sample", "deterministic", "plate"):
             return
         if msg["type"] == "plate" and not _is_subsampled(msg):
             return
         if not msg.get("_control_flow_done") and self.reports(msg):
-            self._record(msg)
-
-    def _record(self, msg: dict[str, Any]) -> None:
-        name = msg["name"]
-        if msg["type"] == "sample" and name in self.frame.records:
-            raise name_used_twice(name)
-        record = {key: msg.get(key) for key in (*_STATIC, *_ARRAYS)}
-        if record["scale"] is not None:
-            record["scale"] = jnp.asarray(record["scale"], jnp.result_type(float))
-        if not record["intermediates"]:
-            record["intermediates"] = None
-        self.frame.records[name] = record
+            self.body.record(msg)
 
     # ---------------------------------------------------------------------------- control flow
 
@@ -211,35 +167,36 @@ class Interpretation(Messenger):
     ):
         if length is None:
             length = jnp.shape(jax.tree.leaves(xs)[0])[0]
-        path = self.frame.next_block("scan")
+        path = self.body.next_block("scan")
         values = BodySubstitutions(inside, substitute_stack[known:], length)
         index = jnp.arange(length)
         keys = None if rng_key is None else jax.random.split(rng_key, length)
         own_keys = None if own_key is None else _keys_of_steps(own_key, length, reverse)
         statics: dict[str, dict[str, Any]] = {}
 
-        def body(carry, step):
-            key, (x, threaded, sliced, i, own) = step
-            carry, memory = carry
+        def step(carry, inputs):
+            key, (x, scanned, sliced, i, own) = inputs
+            carry, lookback = carry
             stack = values.handlers(self, key, sliced, i, own)
-            with self._inside(path, threaded, stack) as frame:
-                frame.memory = memory
+            with self._inside(path, scanned, stack) as body:
+                body.lookback = lookback
                 carry, y = f(carry, x)
             statics.clear()
-            statics.update(frame.records)
-            return (carry, self.to_remember(frame)), (y, frame.collect())
+            statics.update(body.sites)
+            return (carry, self.next_lookback(body)), (y, body.collect())
 
         inputs = (xs, self.thread(path, length, reverse), values.sliced, index, own_keys)
-        carry, (ys, (arrays, extras)) = hoisting.scan(
-            body,
+        carry, (ys, (arrays, outputs)) = hoisting.scan(
+            step,
             init,
             keys,
             inputs,
-            registers=self.first_memory(path),
+            registers=self.first_lookback(path),
             length=length,
             reverse=reverse,
+            settings=self.hoisting,
         )
-        self.frame.extras.update(extras)
+        self.body.outputs.update(outputs)
         for name, static in statics.items():
             site = {**static, "scale": None, "intermediates": None, **arrays[name]}
             if static["type"] == "sample":
@@ -262,55 +219,57 @@ class Interpretation(Messenger):
         substitute_stack=(),
         **_,
     ):
-        path = self.frame.next_block("cond")
+        path = self.body.next_block("cond")
         self.decide(path, pred)
         values = BodySubstitutions(inside, substitute_stack[known:], None)
         statics: dict[str, dict[str, dict[str, Any]]] = {}
 
+        paths = {label: (*path[:-1], path[-1]._replace(branch=label)) for label in BRANCHES}
+
         def branch(label: str, fun: Callable):
             def run(inputs):
-                key, own, threaded, operand = inputs
+                key, own, passed, operand = inputs
                 stack = values.handlers(self, key, values.sliced, None, own)
-                with self._inside((*path, label), threaded[label], stack) as frame:
+                with self._inside(paths[label], passed[label], stack) as body:
                     value = fun(operand)
-                statics[label] = frame.records
-                return value, _evaluated(frame.collect()[0], frame.records), frame.extras
+                statics[label] = body.sites
+                return value, evaluate_sites(body.collect()[0], body.sites), body.outputs
 
             return run
 
-        threaded = {label: self.thread_branch((*path, label)) for label in ("true", "false")}
-        inputs = (rng_key, own_key, threaded, operand)
+        passed = {label: self.thread_branch(paths[label]) for label in BRANCHES}
+        inputs = (rng_key, own_key, passed, operand)
         runs = (branch("true", true_fun), branch("false", false_fun))
         if self.both_branches:
             results = [run(inputs) for run in runs]
-            for _value, _sites, extras in results:
-                self.frame.extras.update(extras)
-            _check_branches(statics)
+            for _value, _sites, outputs in results:
+                self.body.outputs.update(outputs)
+            check_branches(statics)
             value, arrays = jax.tree.map(
                 lambda a, b: jnp.where(pred, a, b), results[0][:2], results[1][:2]
             )
         else:
             value, arrays, _ = lax.cond(pred, *runs, inputs)
         for name, static in statics["true"].items():
-            self._report(_merge_evaluated(static, arrays[name]))
+            self._report(merge_evaluated(static, arrays[name]))
         return value, PytreeTrace({})
 
     @contextmanager
-    def _inside(self, path, threaded, stack) -> Iterator[Body]:
-        outside = self.frame
-        self.frame = Body(path, threaded, outside)
+    def _inside(self, path: BodyPath, scanned: Any, stack: list[Messenger]) -> Iterator[Body]:
+        outside = self.body
+        self.body = Body(path, scanned, outside)
         try:
             with handler_stack(stack):
-                yield self.frame
+                yield self.body
         finally:
-            self.frame = outside
+            self.body = outside
 
     def _report(self, site: dict[str, Any]) -> None:
-        """Tell the frame around a body, or the handlers outside, of a site of that body."""
-        if not self.frame.is_root:
-            if site["type"] == "sample" and site["name"] in self.frame.records:
+        """Hand a site of a body to the body around it, or to the handlers outside."""
+        if not self.body.is_root:
+            if site["type"] == "sample" and site["name"] in self.body.sites:
                 raise name_used_twice(site["name"])
-            self.frame.records[site["name"]] = site
+            self.body.sites[site["name"]] = site
             return
         msg = {
             **site,
@@ -343,48 +302,3 @@ def _keys_of_steps(key: jax.Array, length: int, reverse: bool) -> jax.Array:
 
 def _expand_right(x: jax.Array, ndim: int) -> jax.Array:
     return jnp.reshape(x, jnp.shape(x) + (1,) * (ndim - jnp.ndim(x)))
-
-
-def _evaluated(arrays: dict[str, Any], records: dict[str, Any]) -> dict[str, Any]:
-    """Sites of one branch, reduced to value and log density: the families may differ."""
-    out = {}
-    for name, site in arrays.items():
-        out[name] = {key: value for key, value in site.items() if key in ("value", "scale")}
-        if records[name]["type"] == "sample":
-            fn = site["fn"]
-            log_prob = log_prob_at(fn, site["value"], site.get("intermediates"))
-            # Data may be larger than one draw: keep the density's own shape.
-            shape = jnp.broadcast_shapes(jnp.shape(log_prob), fn.batch_shape)
-            out[name]["log_prob"] = jnp.broadcast_to(log_prob, shape)
-    return out
-
-
-def _merge_evaluated(static: dict[str, Any], arrays: dict[str, Any]) -> dict[str, Any]:
-    site = {**static, "intermediates": None, "scale": None, **arrays}
-    log_prob = site.pop("log_prob", None)
-    if log_prob is not None:
-        site["fn"] = Evaluated.like(static["fn"], log_prob)
-    return site
-
-
-def _check_branches(statics: dict[str, dict[str, dict[str, Any]]]) -> None:
-    names = {label: sorted(sites) for label, sites in statics.items()}
-    if names["true"] == names["false"]:
-        for name, site in statics["true"].items():
-            shapes = [jnp.shape(statics[label][name]["value"]) for label in ("true", "false")]
-            if shapes[0] != shapes[1]:
-                raise SiteError(
-                    name,
-                    f"it has shape {shapes[0]} in the true branch of a `cond` and {shapes[1]} in "
-                    "the false one",
-                    f'numpyro.{site["type"]}("{name}", ...)   # of one shape in both branches',
-                )
-        return
-    missing = sorted(set(names["true"]) ^ set(names["false"]))[0]
-    where = "true" if missing in names["true"] else "false"
-    raise SiteError(
-        missing,
-        f"it stands in the {where} branch of a `cond` alone; both branches must have the same "
-        "sites, as for `numpyro.contrib.control_flow.cond`",
-        f'# in the other branch as well:\nnumpyro.sample("{missing}", ...)',
-    )

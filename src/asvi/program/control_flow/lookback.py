@@ -1,17 +1,17 @@
 """Takes what the steps of a scan made; gives what each step sees of those before it.
 
 A *register* (W, k) holds the k numbers that each of the last W steps gave, newest first. What a
-step hears of it is a product with weights of its own, :func:`look_back`. Where all steps are known,
+step takes of it is a product with weights of its own, :func:`look_back`. Where all steps are known,
 the products of all of them are one with a single matrix, in which the weights of each step stand
 one column further to the right (:func:`look_back_everywhere`): that is much cheaper than to write
 every step's window down.
 
 >>> import jax, jax.numpy as jnp
 >>> made = jnp.array([[1.0], [2.0], [3.0]])  # by three steps
->>> weights = jnp.array([[[1.0, 10.0]]] * 3)  # one number hears a step, and ten times that before
+>>> weights = jnp.array([[[1.0, 10.0]]] * 3)  # a step, and ten times the one before
 >>> look_back_everywhere(weights, jnp.zeros((2, 1)), made)[:, 0].tolist()
 [0.0, 1.0, 12.0]
->>> windows(jnp.zeros((2, 1)), made)[:, :, 0].tolist()
+>>> stack_lookback(jnp.zeros((2, 1)), made)[:, :, 0].tolist()
 [[0.0, 0.0], [1.0, 0.0], [2.0, 1.0]]
 """
 
@@ -24,6 +24,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from asvi.program.settings import HoistingSettings
+
 __all__ = [
     "is_dense_cheaper",
     "is_look_back",
@@ -31,8 +33,6 @@ __all__ = [
     "look_back_everywhere",
     "stack_lookback",
 ]
-
-DENSER = 4  # times the products: a single matrix is cheaper than as many windows up to here
 
 
 @jax.jit
@@ -50,9 +50,11 @@ def is_look_back(eqn: Any) -> bool:
     return eqn.params.get("name") == "look_back" and len(eqn.invars) == 2
 
 
-def is_dense_cheaper(seen: int, length: int) -> bool:
+def is_dense_cheaper(
+    seen: int, length: int, settings: HoistingSettings = HoistingSettings()
+) -> bool:
     """Whether one matrix for all of ``length`` steps is cheaper than windows of ``seen``."""
-    return length <= DENSER * seen
+    return length <= settings.max_dense_ratio * seen
 
 
 def look_back_everywhere(weights: jax.Array, first: Any, made: jax.Array) -> jax.Array:
@@ -68,7 +70,7 @@ def look_back_everywhere(weights: jax.Array, first: Any, made: jax.Array) -> jax
     flat = jnp.reshape(weights, (length, prod(shape), seen, numbers))
     # The oldest first, as in `made`; what lies before an empty register is never seen.
     kept = max(1, min(seen, length - 1)) if empty else seen
-    flat = jnp.moveaxis(jnp.flip(flat[:, :, :kept], 2), 2, 1)  # (T, w, numbers that hear, k)
+    flat = jnp.moveaxis(jnp.flip(flat[:, :, :kept], 2), 2, 1)  # (T, w, products, k)
     width = kept + length
     # Rows one longer than they are read: each begins one further to the right.
     rows = jnp.pad(flat, ((0, 0), (0, length + 1), (0, 0), (0, 0)))

@@ -15,12 +15,9 @@ from typing import Any
 
 from jax.extend.core import Var
 
-__all__ = ["Partition", "outputs_of", "partition_equations"]
+from asvi.program.settings import HoistingSettings
 
-#: Equations that are not random may leave the loop if their results have at most this many times
-#: the numbers that a step is given.
-GROWTH = 4
-SMALL = 64
+__all__ = ["Partition", "outputs_of", "partition_equations"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +37,9 @@ class Partition:
     """Indices of states that no step changes."""
 
 
-def partition_equations(jaxpr: Any, states: int, keys: int) -> Partition:
+def partition_equations(
+    jaxpr: Any, states: int, keys: int, settings: HoistingSettings = HoistingSettings()
+) -> Partition:
     """Sort the equations of a body whose inputs are ``states``, then ``keys``, then others."""
     invars, outvars = jaxpr.invars, jaxpr.outvars
     fixed = [i for i in range(states) if outvars[i] is invars[i]]
@@ -49,7 +48,7 @@ def partition_equations(jaxpr: Any, states: int, keys: int) -> Partition:
     varying = {v for i, v in enumerate(invars) if i not in fixed}
     keyed = set(invars[states : states + keys])
     never = 1 << states
-    most = max(SMALL, GROWTH * sum(map(_size, invars)))
+    most = max(settings.min_numbers, settings.max_growth * sum(map(_size, invars)))
     constant, rest = [], []
     for eqn in live:
         takes = [v for v in eqn.invars if isinstance(v, Var)]

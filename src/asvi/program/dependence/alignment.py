@@ -23,12 +23,15 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from asvi.program.dependence.alignment_rules import RULES
 from asvi.program.dependence.provenance import inner_jaxpr, scan_parts
+from asvi.program.settings import AlignmentSettings
 from asvi.program.traced import record
 
 __all__ = ["LOST", "Aligned", "Output", "alignment"]
 
+#: constant of the formula: in place of an axis, where entries may depend on all others
 LOST = -1
-EXISTS = None  # in place of an axis: the value depends on this input, however
+#: In place of an axis of an input: the value depends on it, however.
+EXISTS = None
 
 #: Where each axis of each input is in a value; of inputs on which it does not depend, nothing.
 Aligned = Mapping[tuple[str, int | None], int]
@@ -45,6 +48,7 @@ def alignment(
     function: Callable[[dict[str, Any]], dict[Any, jax.Array]],
     inputs: Mapping[str, Any],
     axes: Mapping[str, Sequence[int]],
+    settings: AlignmentSettings = AlignmentSettings(),
 ) -> dict[Any, Output]:
     """For each output, where it has each of the ``axes`` of each input on which it depends.
 
@@ -56,7 +60,7 @@ def alignment(
         {(name, EXISTS): LOST, **{(name, a): a for a in axes.get(name, ())}}
         for name in sorted(inputs)
     ]
-    outgoing, _ = _through(closed.jaxpr, incoming, [None] * len(incoming))
+    outgoing, _ = _through(closed.jaxpr, incoming, [None] * len(incoming), settings)
     found = [Output(state, x.shape) for state, x in zip(outgoing, shapes, strict=True)]
     return jax.tree.unflatten(tree, found)
 
@@ -75,7 +79,7 @@ def _placed(state: Aligned, places: Mapping[int, int]) -> Aligned:
 
 
 def _through(
-    jaxpr: Jaxpr, incoming: Sequence[Aligned], counts: Sequence[Any]
+    jaxpr: Jaxpr, incoming: Sequence[Aligned], counts: Sequence[Any], settings: AlignmentSettings
 ) -> tuple[list[Aligned], list[Any]]:
     """States of the outputs, and those of them that are known to count along an axis."""
     states: dict[Any, Aligned] = dict(zip(jaxpr.invars, incoming, strict=True))
@@ -92,10 +96,10 @@ def _through(
         rule = _CONTROL_FLOW.get(eqn.primitive.name)
         inner = inner_jaxpr(eqn) if eqn.primitive.name in _CALLS else None
         if inner is not None:
-            outs, found = _through(inner, ins, numbers)
+            outs, found = _through(inner, ins, numbers, settings)
         else:
-            outs = _moved(eqn, ins, numbers) if rule is None else rule(eqn, ins)
-            found = [_counted(eqn, numbers)] * len(outs)
+            outs = _moved(eqn, ins, numbers) if rule is None else rule(eqn, ins, settings)
+            found = [_counted(eqn, numbers, settings.max_index_numbers)] * len(outs)
         states.update(zip(eqn.outvars, outs, strict=True))
         known.update(zip(eqn.outvars, found, strict=True))
     return [state_of(v) for v in jaxpr.outvars], [known_of(v) for v in jaxpr.outvars]
@@ -139,23 +143,22 @@ _COUNTING: dict[str, Callable[..., Any]] = {
     "convert_element_type": lambda x: x,
     "copy": lambda x: x,
 }
-_LONGEST = 100_000
 
 
-def _counted(eqn, numbers: list[Any]) -> Any:
+def _counted(eqn, numbers: list[Any], longest: int) -> Any:
     """The value of an operation on indices that count 0, 1, ... along an axis, None of others.
 
     ``x[jnp.arange(n)]`` keeps the axis, and so do the indices that an unsubsampled plate gives. The
     data are never looked at: another call has others.
     """
     name, out = eqn.primitive.name, eqn.outvars[0].aval
-    if name == "iota" and out.size <= _LONGEST and out.dtype.kind in "iu":
+    if name == "iota" and out.size <= longest and out.dtype.kind in "iu":
         along = [1] * out.ndim
         along[eqn.params["dimension"]] = -1
         return np.broadcast_to(
             np.arange(out.shape[eqn.params["dimension"]]).reshape(along), out.shape
         )
-    if not numbers or any(x is None for x in numbers) or getattr(out, "size", _LONGEST) > _LONGEST:
+    if not numbers or any(x is None for x in numbers) or getattr(out, "size", longest) > longest:
         return None
     if name == "broadcast_in_dim":
         shape = [1] * out.ndim
@@ -194,8 +197,8 @@ def _open(jaxpr: Any) -> Jaxpr:
     return jaxpr.jaxpr if isinstance(jaxpr, ClosedJaxpr) else jaxpr
 
 
-def _run(jaxpr: Any, states: Sequence[Aligned]) -> list[Aligned]:
-    return _through(_open(jaxpr), states, [None] * len(states))[0]
+def _run(jaxpr: Any, states: Sequence[Aligned], settings: AlignmentSettings) -> list[Aligned]:
+    return _through(_open(jaxpr), states, [None] * len(states), settings)[0]
 
 
 def _shifted(state: Aligned, by: int) -> Aligned:
@@ -204,33 +207,33 @@ def _shifted(state: Aligned, by: int) -> Aligned:
     return {key: LOST if axis in lost else axis + by for key, axis in state.items()}
 
 
-def _scan(eqn, states: list[Aligned]) -> list[Aligned]:
+def _scan(eqn, states: list[Aligned], settings: AlignmentSettings) -> list[Aligned]:
     body, (consts, carry) = _open(eqn.params["jaxpr"]), scan_parts(eqn)
     whole = consts + carry
     state, scanned = states[consts:whole], [_shifted(s, -1) for s in states[whole:]]
     while True:
-        out = _run(body, [*states[:consts], *state, *scanned])
+        out = _run(body, [*states[:consts], *state, *scanned], settings)
         grown = [_joined(pair) for pair in zip(state, out[:carry], strict=True)]
         if grown == state:
             return [*grown, *(_shifted(s, 1) for s in out[carry:])]
         state = grown
 
 
-def _while(eqn, states: list[Aligned]) -> list[Aligned]:
+def _while(eqn, states: list[Aligned], settings: AlignmentSettings) -> list[Aligned]:
     n_test, n_body = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
     test_consts, body_consts = states[:n_test], states[n_test : n_test + n_body]
     state = states[n_test + n_body :]
     while True:
-        (stop,) = _run(eqn.params["cond_jaxpr"], [*test_consts, *state])
-        out = _run(eqn.params["body_jaxpr"], [*body_consts, *state])
+        (stop,) = _run(eqn.params["cond_jaxpr"], [*test_consts, *state], settings)
+        out = _run(eqn.params["body_jaxpr"], [*body_consts, *state], settings)
         grown = [_joined([old, new, stop]) for old, new in zip(state, out, strict=True)]
         if grown == state:
             return grown
         state = grown
 
 
-def _cond(eqn, states: list[Aligned]) -> list[Aligned]:
-    branches = [_run(branch, states[1:]) for branch in eqn.params["branches"]]
+def _cond(eqn, states: list[Aligned], settings: AlignmentSettings) -> list[Aligned]:
+    branches = [_run(branch, states[1:], settings) for branch in eqn.params["branches"]]
     return [_joined([states[0], *outs]) for outs in zip(*branches, strict=True)]
 
 

@@ -1,9 +1,10 @@
-"""Takes a program; gives which terms depend on a discrete site, and in which plates cell by cell.
+"""Takes a program; gives which terms depend on a discrete site, plate by plate.
 
-A plate says that its cells are independent. What stands in the plate may break that
+A plate says that its members are independent. What stands in the plate may break that
 (``total = z.sum()``, a partner's index, ``jnp.roll``), and so may a factor or a guide's family: a
-cost that is summed cell by cell would then be wrong in silence. So the run of guide and model that
-the ELBO makes is traced, and each log density is followed back to the cells on which it depends.
+cost that is summed member by member would then be wrong in silence. So the run of guide and model
+that the ELBO makes is traced, and each log density is followed back to the members on which it
+depends.
 """
 
 from __future__ import annotations
@@ -15,32 +16,32 @@ import jax
 
 from asvi.program.control_flow.handlers import without_handlers
 from asvi.program.dependence.alignment import LOST, Aligned, alignment
-from asvi.program.program import Program, Site
+from asvi.program.program import Program
 from asvi.program.run_trace import is_random, log_densities, trace_of
+from asvi.program.site import Site
 
-__all__ = ["Dependence", "meetings"]
+__all__ = ["Dependence", "find_plate_crossings"]
 
-#: Plates in which a site (second name) depends on a source (first name) cell by cell; nothing where
-#: it does not depend on it.
-Meetings = Mapping[tuple[str, str], frozenset[str]]
+#: Plates in which a site (second name) depends on a source (first name) member by member; nothing
+#: where it does not depend on it.
+Crossings = Mapping[tuple[str, str], frozenset[str]]
 
 
 class Dependence:
     """Who depends on the sites without reparameterised draws, in a guide that reads the program.
 
     :param sources: the names of these sites.
-    :param local: what :func:`meetings` found of them.
+    :param local: what :func:`find_plate_crossings` found of them.
     """
 
-    def __init__(self, program: Program, sources: frozenset[str], local: Meetings):
+    def __init__(self, program: Program, sources: frozenset[str], local: Crossings):
         self.program, self.sources, self.local = program, sources, local
-        self.by_address = {site.address: site for site in program.sites}
         self._known: dict[str, dict[str, frozenset[str]]] = {}
 
     def reached(self, name: str) -> dict[str, frozenset[str]]:
         """Sites, by address, that depend on the one called ``name``, itself included.
 
-        With each comes the set of plates in which a cell depends on the same cell alone.
+        With each comes the set of plates in which a member depends on the same member alone.
         """
         if name not in self._known:
             self._known[name] = self._reach(name)
@@ -48,7 +49,7 @@ class Dependence:
 
     def names_reached(self, name: str) -> set[str]:
         """The same sites' names."""
-        return {self.by_address[address].name for address in self.reached(name)}
+        return {self.program.site_at(address).name for address in self.reached(name)}
 
     def _reach(self, name: str) -> dict[str, frozenset[str]]:
         own = [site for site in self.program.sites if site.name == name]
@@ -57,7 +58,7 @@ class Dependence:
             before = dict(found)
             for site in self.program.sites:
                 for address in before:
-                    source = self.by_address[address]
+                    source = self.program.site_at(address)
                     if not self._depends(site, source.name):
                         continue
                     local = self.local.get((source.name, site.name), frozenset())
@@ -74,7 +75,7 @@ class Dependence:
             return True
         # A draw may depend on what its density does not show.
         program = self.program
-        deciding = (program.deciding(site.block[:end]) for end in range(1, len(site.block) + 1))
+        deciding = map(program.deciding, site.decisions)
         parents = {*program.parents[site.address], *(name for names in deciding for name in names)}
         return site.kind == "latent" and source in parents
 
@@ -83,18 +84,18 @@ def _plates(site: Site) -> frozenset[str]:
     return frozenset(plate.name for plate in site.plates)
 
 
-# ---------------------------------------------------------------------------- which cells meet
+# ---------------------------------------------------------------------------- which members meet
 
 
-def meetings(
+def find_plate_crossings(
     program: Program,
     model: Callable,
     guide: Callable,
     args: tuple,
     kwargs: dict[str, Any],
     sources: frozenset[str],
-) -> Meetings:
-    """In which plates the log densities of model and guide depend on the sources cell by cell.
+) -> Crossings:
+    """In which plates the log densities of model and guide depend on the sources member by member.
 
     ``guide`` is run as a model is. The sources have given values, and the others are drawn from
     what the guide makes of these, as in the ELBO.
@@ -122,7 +123,7 @@ def meetings(
     for (_side, name), (aligned, shape) in alignment(densities, values, axes).items():
         places = _axes(sites[name], len(shape), events=False)
         for source in {source for source, _ in aligned}:
-            local = _kept(aligned, source, sites[source], places, values[source].ndim)
+            local = _plates_kept(aligned, source, sites[source], places, values[source].ndim)
             found[source, name] = found.get((source, name), local) & local
     return found
 
@@ -136,11 +137,11 @@ def _axes(sites: list[Site], ndim: int, events: bool = True) -> dict[str, int]:
     return {p: a for p, a in found[0].items() if a >= 0 and all(f.get(p) == a for f in found)}
 
 
-def _kept(
+def _plates_kept(
     aligned: Aligned, source: str, sites: list[Site], places: dict[str, int], ndim: int
 ) -> frozenset[str]:
     """Plates whose axis in the source is where the plate is in what depends on it."""
-    single = {p.name for p in sites[0].plates if p.subsample_size == 1}  # no cell can meet another
+    single = {p.name for p in sites[0].plates if p.subsample_size == 1}  # no two members
     return frozenset(
         plate
         for plate, axis in _axes(sites, ndim).items()

@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 from numpyro.distributions import (
     Distribution,
-    ExpandedDistribution,
     ImproperUniform,
-    Independent,
     MaskedDistribution,
     Normal,
     TransformedDistribution,
@@ -23,10 +21,9 @@ from numpyro.distributions import (
 )
 
 from asvi.program.checks.supports import shown, words
+from asvi.program.unwrapping import bare_constraint, bare_distribution
 
 __all__ = ["FlatPrior", "asked_support", "flat_prior", "is_flat", "is_improper"]
-
-_WRAPPERS = ExpandedDistribution | Independent | MaskedDistribution
 
 
 class FlatPrior(MaskedDistribution):
@@ -42,23 +39,17 @@ class FlatPrior(MaskedDistribution):
 
 def is_improper(dist: Any) -> bool:
     """Whether this is an ``ImproperUniform``, however wrapped."""
-    while isinstance(dist, _WRAPPERS):
-        dist = dist.base_dist
-    return isinstance(dist, ImproperUniform)
+    return isinstance(bare_distribution(dist), ImproperUniform)
 
 
 def is_flat(dist: Any) -> bool:
     """Whether a latent site's prior was one."""
-    while isinstance(dist, _WRAPPERS) and not isinstance(dist, FlatPrior):
-        dist = dist.base_dist
-    return isinstance(dist, FlatPrior)
+    return isinstance(bare_distribution(dist, FlatPrior), FlatPrior)
 
 
 def asked_support(dist: Any) -> tuple[str, str | None, str | None]:
     """Kind and bounds of the support of a latent site whose prior is flat."""
-    while not isinstance(dist, FlatPrior):
-        dist = dist.base_dist
-    return dist.asked
+    return bare_distribution(dist, FlatPrior).asked
 
 
 def flat_prior(dist: Distribution) -> FlatPrior:
@@ -69,9 +60,7 @@ def flat_prior(dist: Distribution) -> FlatPrior:
     >>> prior.batch_shape, prior.log_prob(np.ones(2)).tolist()
     ((2,), [0.0, 0.0])
     """
-    support: Any = dist.support
-    while isinstance(support, constraints.independent):
-        support = support.base_constraint
+    support: Any = bare_constraint(dist.support)
     transform = biject_to(support)
     inner = transform.inverse_shape(dist.shape())
     base: Any = Normal(np.zeros(inner, np.float32), np.float32(1.0))

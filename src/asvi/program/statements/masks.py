@@ -53,7 +53,7 @@ def counted_part(dist: Any) -> jax.Array:
 
     >>> import numpyro.distributions as dist
     >>> mask = jnp.array([True, False])
-    >>> counted(dist.Normal(0.0, 1.0).expand([2]).mask(mask).to_event(1)).tolist()
+    >>> counted_part(dist.Normal(0.0, 1.0).expand([2]).mask(mask).to_event(1)).tolist()
     [True, False]
     """
     shape = dist.shape()

@@ -23,6 +23,7 @@ from asvi.fitting.correction.result import Correction
 from asvi.fitting.details import details_from
 from asvi.fitting.outcome import Outcome
 from asvi.fitting.problem import Problem
+from asvi.program.addresses import body_address
 from asvi.results.posterior import Posterior
 from asvi.results.storage.arguments import (
     arguments_from_json,
@@ -34,8 +35,8 @@ from asvi.results.storage.draws import correction_from_file, correction_to_file
 __all__ = ["load", "model_path_of", "save"]
 
 KIND = "an asvi fit"
-FORMAT = 3
-READABLE = (2, 3)
+FORMAT = 3  #: format
+READABLE = (2, 3)  #: format
 _NUMBERS = ("elbo", "elbo_se", "converged", "message", "steps", "skipped_steps", "seconds", "info")
 
 
@@ -113,13 +114,13 @@ def load(
             "argument) has changed since.\nGive asvi.load the model and data as they were fitted."
         )
     numbers = dict(header["run"])
-    told = numbers.pop("info")
+    info = numbers.pop("info")
     outcome = Outcome(
         losses=stored["losses"],
         params=params,
-        details=details_from(told),
+        details=details_from(info),
         problem=problem,
-        family_reason=told.get("family", ""),
+        family_reason=info.get("family", ""),
         correction=correction_from_file(header.get("correction"), stored),
         **numbers,
     )
@@ -168,7 +169,7 @@ def model_path_of(path: str | Path) -> str | None:
 
 def _fingerprint(problem: Problem) -> list[str]:
     return [
-        f"{'/'.join((*s.block, s.name))} {type(s.distribution).__name__} {tuple(s.shape)}"
+        f"{body_address(s.bodies)}{s.name} {type(s.distribution).__name__} {tuple(s.shape)}"
         for s in problem.program.sites
     ]
 

@@ -1,6 +1,6 @@
 """Takes data frames and series of pandas; gives them as JSON and arrays, and back.
 
-Columns of numbers, times and categories are arrays; others are told value by value.
+Columns of numbers, times and categories are arrays; others are written value by value.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _plain(x: Any) -> Any:
     return x.item() if isinstance(x, np.generic) else x
 
 
-def _made(column: _Column) -> Any:
+def _pandas_column(column: _Column) -> Any:
     """What a data frame takes as a column, or as its index."""
     about, array = column
     pandas: Any = importlib.import_module("pandas")
@@ -59,8 +59,8 @@ def _columns(x: Any) -> list[_Column]:
 def _put_together(kind: str, names: list[Any], columns: list[_Column], index: Any) -> Any:
     pandas: Any = importlib.import_module("pandas")
     if kind == "Series":
-        return pandas.Series(_made(columns[0]), index=index, name=names[0])
-    found = pandas.DataFrame(dict(enumerate(map(_made, columns))), index=index)
+        return pandas.Series(_pandas_column(columns[0]), index=index, name=names[0])
+    found = pandas.DataFrame(dict(enumerate(map(_pandas_column, columns))), index=index)
     found.columns = names
     return found
 
@@ -75,23 +75,23 @@ def replaced(x: Any, array: Callable[[Any], Any]) -> Any:
 def to_json(x: Any, walk: Callable[[Any], Any]) -> dict[str, Any]:
     """The table by what ``walk`` makes of its parts."""
 
-    def told(column: _Column) -> Any:
+    def pair(column: _Column) -> list[Any]:
         return [walk(column.about), None if column.array is None else walk(column.array)]
 
     kind, columns = ("Series", [x.name]) if x.ndim == 1 else ("DataFrame", list(x.columns))
-    told_columns = list(map(told, _columns(x)))  # arrays are counted in this order
+    pairs = list(map(pair, _columns(x)))  # arrays are counted in this order
     index = _Column({"values": [_plain(v) for v in x.index], "dtype": "object"}, None)
     if isinstance(x.index.dtype, np.dtype) and x.index.dtype.kind in "Mm":
         about = {"ticks": x.index.asi8.tolist(), "times": str(x.index.dtype)}
         index = _Column(about, None)
-    return {kind: told_columns, "names": walk(columns), "index": told(index)}
+    return {kind: pairs, "names": walk(columns), "index": pair(index)}
 
 
 def from_json(stored: dict[str, Any], walk: Callable[[Any], Any]) -> Any:
     """The table again."""
 
-    def column(told: Any) -> _Column:
-        return _Column(walk(told[0]), None if told[1] is None else walk(told[1]))
+    def column(pair: Any) -> _Column:
+        return _Column(walk(pair[0]), None if pair[1] is None else walk(pair[1]))
 
     kind = "Series" if "Series" in stored else "DataFrame"
     columns, names = list(map(column, stored[kind])), walk(stored["names"])

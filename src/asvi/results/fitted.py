@@ -1,0 +1,159 @@
+"""Takes what a fit found; gives a Fit: a posterior with an honest account of how good it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from asvi.errors import AsviError
+from asvi.fitting.diagnostics.judge import judge
+from asvi.fitting.diagnostics.report import Report
+from asvi.fitting.outcome import Outcome
+from asvi.fitting.request import EFFORTS
+from asvi.results import inference_data
+from asvi.results.corrected_posterior import CorrectedPosterior
+from asvi.results.explanation import Explanation, explain
+from asvi.results.posterior import Posterior
+from asvi.results.storage import file as stored
+
+__all__ = ["Fit"]
+
+
+@dataclass
+class Fit(Outcome):
+    """The result of :func:`fit`.
+
+    ``elbo`` and its standard error come from fresh draws that the optimiser never saw. ``losses``
+    has the mean negative ELBO of every chunk of steps. ``converged`` says whether the run stopped
+    by itself, ``message`` why it stopped. ``print(result)`` shows a table and the verdict.
+    """
+
+    stored_diagnosis: str = field(default="", repr=False)
+    """The diagnosis in words, of a loaded fit."""
+    asked: dict[str, Any] = field(default_factory=dict, repr=False)
+    """What :func:`fit` was called with."""
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What the search or the training tells of itself, by name; see ``details``."""
+        return {**vars(self.details), "family": self.family_reason}
+
+    @cached_property
+    def guide(self) -> Posterior:
+        """The variational distribution: draws, densities, its ELBO."""
+        return Posterior(self.problem, self.params)
+
+    @cached_property
+    def posterior(self) -> Posterior:
+        """Draws of the posterior, their moments, predictions.
+
+        By default they are corrected, by weights or moves. Where a family was asked for, they are
+        the guide's own.
+        """
+        if self.correction is None:
+            return self.guide
+        return CorrectedPosterior(self.problem, self.params, self.correction)
+
+    @property
+    def log_evidence(self) -> float | None:
+        """Log marginal likelihood of the data; None where draws were not corrected."""
+        return None if self.correction is None else self.correction.log_evidence
+
+    @property
+    def log_evidence_se(self) -> float | None:
+        """Its standard error."""
+        return None if self.correction is None else self.correction.log_evidence_se
+
+    def refine(self, max_error: float | None = None) -> Fit:
+        """A better fit of the same model: with a smaller error, or with more effort.
+
+        >>> import numpyro, numpyro.distributions as dist, asvi
+        >>> def model(y):
+        ...     rate = numpyro.sample("rate", dist.Exponential(1.0))
+        ...     numpyro.sample("y", dist.Poisson(rate), obs=y)
+        >>> result = asvi.fit(model, 3, progress=False)
+        >>> len(result.refine(max_error=0.02).correction.pool) > len(result.correction.pool)
+        True
+        """
+        if not self.asked:
+            raise AsviError(
+                "refine() goes on from a call of asvi.fit, and this fit was loaded from a file.\n"
+                'Write instead:\n    asvi.fit(model, *data, effort="thorough")'
+            )
+        from asvi.results.fit import fit
+
+        asked = dict(self.asked)
+        model, (args, kwargs) = asked.pop("model"), self.problem.arguments
+        if max_error is not None:
+            asked["max_error"] = max_error
+        else:
+            efforts = EFFORTS[EFFORTS.index(asked["effort"] or "auto") + 1 :]
+            asked["effort"] = efforts[0] if efforts else EFFORTS[-1]
+        return fit(model, *args, **{n: x for n, x in asked.items() if x is not None}, **kwargs)
+
+    @cached_property
+    def _report(self) -> Report:
+        return judge(self)
+
+    def diagnose(self) -> Report:
+        """How good the posterior is, in numbers and in plain words: a :class:`Report`."""
+        return self._report
+
+    def explain(self) -> Explanation:
+        """What the family does at each site, and which dependencies it misses."""
+        return explain(self.posterior)
+
+    def to_arviz(self, draws: int = 1000, key: jax.Array | None = None) -> Any:
+        """ArviZ data: posterior, prior, predictive draws, data, log likelihood; see ``docs``."""
+        self.problem.arguments.require_data("to_arviz()")
+        return inference_data.to_arviz(self.posterior, self, draws, key)
+
+    def save(self, path: str | Path, model_path: str | None = None) -> None:
+        """Write the fit to a file; :func:`load` reads it, and needs no data to draw.
+
+        ``model_path``, like ``"my_model.py:model"``, lets ``asvi report`` find the model again.
+        """
+        stored_diagnosis = self.stored_diagnosis or (
+            str(self.diagnose()) if self.problem.arguments.has_data else ""
+        )
+        about = {"diagnosis": stored_diagnosis, "model_path": model_path}
+        stored.save(path, self.guide, self, self.correction, about)
+
+    def __str__(self) -> str:
+        from rich.console import Console
+
+        console = Console(width=100, no_color=True, highlight=False)
+        with console.capture() as capture:
+            for part in self.__rich_parts__():
+                console.print(part)
+        return capture.get().rstrip()
+
+    def __rich_parts__(self) -> list[Any]:
+        parts: list[Any] = [inference_data.summary_table(self.posterior)]
+        if self.correction is None:
+            parts.append(
+                f"ELBO {self.elbo:.3f} ± {self.elbo_se:.3f} after {self.steps} steps "
+                f"({self.seconds:.1f} s); {self.message}"
+            )
+        else:
+            parts.append(
+                f"log evidence {self.log_evidence:.3f} ± {self.log_evidence_se:.3f}, "
+                f"ELBO {self.elbo:.3f} ± {self.elbo_se:.3f} ({self.seconds:.1f} s)"
+            )
+            parts.append(self.correction.in_words())
+        if self.family_reason and self.correction is None:
+            parts.append(f"family: {self.family_reason}")
+        if self.skipped_steps:
+            parts.append(f"{self.skipped_steps} gradients were not finite and were skipped")
+        if self.problem.arguments.has_data or self.correction is not None:
+            report = self.diagnose()
+            parts.append(f"verdict: {report.verdict}. {report.advice}")
+            parts += [f"  - {reason}" for reason in report.reasons]
+            parts += [f"note: {note}" for note in report.notes]
+        elif self.stored_diagnosis:
+            parts.append(self.stored_diagnosis)
+        return parts

@@ -1,0 +1,1 @@
+"""Models, exact answers and cases that several test files share."""
