@@ -1,6 +1,7 @@
 # `make demo` and `make test` work from a clean clone with Python >= 3.11 and nothing else.
 PYTHON ?= python3
-VENV ?= .venv
+# One environment an interpreter: .venv for python3, .venv-python3.13 for PYTHON=python3.13.
+VENV ?= .venv$(if $(filter-out python3,$(notdir $(PYTHON))),-$(notdir $(PYTHON)))
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 JOBS ?= 2
