@@ -53,8 +53,8 @@ class GuideDraws:
         rows = {name: drawn[name]["value"] for name in self.parts if name in drawn}
         given = {**latent, **rows}
         met = trace_of(problem.model, jax.random.key(0), params, given, *problem.arguments)
-        made = {n: s["value"] for n, s in met.items() if s["type"] == "deterministic"}
-        return {**given, **made}, log_q
+        deterministic = {n: s["value"] for n, s in met.items() if s["type"] == "deterministic"}
+        return {**given, **deterministic}, log_q
 
     @cached_property
     def parts(self) -> dict[str, int]:
@@ -133,11 +133,11 @@ class GuideDraws:
     def importance(self, key: jax.Array, draws: int = 2000) -> tuple[Draws, SmoothedWeights]:
         """Draws, and their Pareto-smoothed weights against the exact posterior."""
         self.problem.arguments.require_data("importance weights")
-        found, log_q = self.draw(key, (draws,))
-        log_p, log_q = np.asarray(self.model_log_prob(found), float), np.asarray(log_q, float)
+        drawn, log_q = self.draw(key, (draws,))
+        log_p, log_q = np.asarray(self.model_log_prob(drawn), float), np.asarray(log_q, float)
         # A draw beyond what floats hold has no density at all: it weighs nothing.
         log_ratio = log_p - np.where(np.isfinite(log_q), log_q, np.inf)
-        return found, pareto_smooth(log_ratio)
+        return drawn, pareto_smooth(log_ratio)
 
 
 def _split(drawn: dict[str, Any]) -> tuple[Draws, jax.Array]:

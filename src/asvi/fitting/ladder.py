@@ -32,9 +32,9 @@ def climb(request: Request) -> Outcome:
     for rung in RUNGS:
         if best is not None and _may_end(best, request):
             break
-        found = rung(request, best)
-        if isinstance(found, Outcome):
-            best = found if best is None else _better(best, found, request.effort)
+        outcome = rung(request, best)
+        if isinstance(outcome, Outcome):
+            best = outcome if best is None else _better(best, outcome, request)
     assert best is not None  # the last rung refuses nothing
     return best
 
@@ -45,14 +45,15 @@ def _may_end(outcome: Outcome, request: Request) -> bool:
         return True
     if request.effort == "thorough":
         return is_within(outcome.details, request.plan.tolerance)
-    return judge(outcome).verdict != BAD
+    return judge(outcome, request.settings.verdict).verdict != BAD
 
 
-def _better(first: Outcome, then: Outcome, effort: str) -> Outcome:
+def _better(first: Outcome, then: Outcome, request: Request) -> Outcome:
     """The better one: by its verdict, or by the guide's ELBO."""
     keeps_first = first.elbo - then.elbo > 2 * np.hypot(first.elbo_se, then.elbo_se)
-    if effort != "thorough" and then.correction is not None:
-        one, other = ({GOOD: 2, BAD: 0}.get(judge(x).verdict, 1) for x in (first, then))
+    if request.effort != "thorough" and then.correction is not None:
+        verdicts = (judge(x, request.settings.verdict).verdict for x in (first, then))
+        one, other = ({GOOD: 2, BAD: 0}.get(verdict, 1) for verdict in verdicts)
         keeps_first = one > other if one != other else keeps_first
     if not keeps_first:
         return then

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import jax
 from asvi.density.settings import DensitySettings
 from asvi.errors import AsviError
 from asvi.fitting.correction.settings import CorrectionSettings
+from asvi.fitting.settings import FitSettings
 from asvi.fitting.training.settings import TrainingSettings
 
 __all__ = ["EFFORTS", "Request", "checked_effort", "checked_error"]
@@ -44,6 +45,13 @@ class Request:
     """Draws per step that were asked for."""
     density: DensitySettings = field(default_factory=DensitySettings)
     """Limits of what is made of the model's density."""
+    settings: FitSettings = FitSettings()
+    """How the other stages go about it."""
+
+    @property
+    def correction(self) -> CorrectionSettings:
+        """How draws are corrected, to the error that was asked for."""
+        return replace(self.settings.correction, max_error=self.max_error)
 
     @property
     def asks_for_training(self) -> bool:

@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 
 from asvi.fitting.correction.checks import Checks
 
-__all__ = ["BAD", "GOOD", "ROUNDED", "USABLE", "Report", "rounding_reason"]
+__all__ = ["BAD", "GOOD", "USABLE", "Report", "rounding_reason"]
 
 GOOD, USABLE, BAD = "good", "usable", "not trustworthy"
-ROUNDED = 0.1  # nats of a draw's density that rounding may cost
 
 
 @dataclass(frozen=True)
