@@ -163,4 +163,4 @@ def _adam(budget: Budget, guide: Any) -> optax.GradientTransformation:
     """Adam with a cosine schedule, its steps in natural units."""
     rise = max(1, budget.steps // 50)
     rate = optax.warmup_cosine_decay_schedule(0.0, budget.rate, rise, budget.steps)
-    return asvi.in_units(optax.chain(optax.clip_by_global_norm(1e4), optax.adam(rate)), guide)
+    return asvi.natural_units(optax.chain(optax.clip_by_global_norm(1e4), optax.adam(rate)), guide)

@@ -151,11 +151,11 @@ def test_in_units_asks_the_guide():
         change, _ = step.update(jax.tree.map(jnp.ones_like, params), step.init(params), params)
         return {n: float(jnp.min(x)) for n, x in change.items()}
 
-    found = moved(asvi.in_units(optax.sgd(1.0), guide))
+    found = moved(asvi.natural_units(optax.sgd(1.0), guide))
     assert found["auto/x/coupling/within"] == -0.5
     assert found["a/coupling/within"] == found["x_coupling"] == -1.0
-    with pytest.warns(DeprecationWarning, match="in_units"):
-        guessing = asvi.in_units(optax.sgd(1.0))
+    with pytest.warns(DeprecationWarning, match="natural_units"):
+        guessing = asvi.natural_units(optax.sgd(1.0))
     assert moved(guessing)["auto/x/coupling/within"] == -0.5
 
 

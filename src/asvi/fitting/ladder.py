@@ -13,7 +13,7 @@ import numpy as np
 
 from asvi.fitting.details import is_within
 from asvi.fitting.diagnostics.judge import judge
-from asvi.fitting.diagnostics.report import BAD, GOOD
+from asvi.fitting.diagnostics.report import Verdict
 from asvi.fitting.outcome import Outcome, Refusal
 from asvi.fitting.request import Request
 from asvi.fitting.rungs import gaussian, trained
@@ -44,16 +44,16 @@ def _may_end(outcome: Outcome, request: Request) -> bool:
     if outcome.was_stopped or request.effort == "quick":
         return True
     if request.effort == "thorough":
-        return is_within(outcome.details, request.plan.tolerance)
-    return judge(outcome).verdict != BAD
+        return is_within(outcome.run, request.plan.tolerance)
+    return judge(outcome).ok
 
 
 def _better(first: Outcome, then: Outcome, effort: str) -> Outcome:
     """The better one: by its verdict, or by the guide's ELBO."""
     keeps_first = first.elbo - then.elbo > 2 * np.hypot(first.elbo_se, then.elbo_se)
     if effort != "thorough" and then.correction is not None:
-        one, other = ({GOOD: 2, BAD: 0}.get(judge(x).verdict, 1) for x in (first, then))
-        keeps_first = one > other if one != other else keeps_first
+        one, other = (list(Verdict).index(judge(x).verdict) for x in (first, then))
+        keeps_first = one < other if one != other else keeps_first
     if not keeps_first:
         return then
     first.family_reason = f"StructuredNormal: {then.problem.family.name} was no better"

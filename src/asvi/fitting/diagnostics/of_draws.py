@@ -8,7 +8,7 @@ import numpy as np
 
 from asvi.fitting.correction.checks import Checks
 from asvi.fitting.correction.result import Correction
-from asvi.fitting.diagnostics.report import BAD, GOOD, ROUNDED, USABLE, Report, rounding_reason
+from asvi.fitting.diagnostics.report import ROUNDED, Report, Verdict, rounding_reason
 from asvi.fitting.particles.tempering import LONGEST
 from asvi.program.improper import describe_improper
 
@@ -24,40 +24,42 @@ K_HAT, WORST_K_HAT = 0.5, 0.7
 FEWEST = 100.0  # effective draws
 
 
-def judge_draws(correction: Correction, run: Any) -> Report:
+def judge_draws(correction: Correction, outcome: Any) -> Report:
     """Judge draws by what was met while they were made."""
     checks, error = correction.checks, correction.max_error
     bad = [why for is_so, why in _bad(checks) if is_so]
     doubts = [why for is_so, why in _doubtful(checks, error) if is_so]
-    rounding = run.details.rounding
-    if not run.converged:
-        doubts = [run.message, *doubts]
-    reasons, verdict = [*bad, *doubts], BAD if bad else USABLE if doubts else GOOD
+    rounding = outcome.run.rounding
+    if not outcome.converged:
+        doubts = [outcome.message, *doubts]
+    reasons, verdict = [*bad, *doubts], Verdict.GOOD
+    if bad or doubts:
+        verdict = Verdict.NOT_TRUSTWORTHY if bad else Verdict.USABLE
     advice = {
-        GOOD: "use the draws as they are",
-        USABLE: "use the draws with the errors named here, or go on: result.refine()",
-        BAD: "go on: result.refine(), or run NUTS from result.posterior.nuts_init()",
+        Verdict.GOOD: "use the draws as they are",
+        Verdict.USABLE: "use the draws with the errors named here, or go on: result.refine()",
+        Verdict.NOT_TRUSTWORTHY: "go on: result.refine(), or run NUTS from result.posterior.nuts_init()",
     }[verdict]
     if rounding > ROUNDED:
         reason, advice = rounding_reason(rounding)
-        reasons, verdict = [reason, *reasons], BAD
+        reasons, verdict = [reason, *reasons], Verdict.NOT_TRUSTWORTHY
     return Report(
         verdict=verdict,
         advice=advice,
         k_hat=checks.k_hat,
         k_hat_by_site={},
-        draws=len(correction.pool),
+        num_samples=len(correction.pool),
         effective_draws=checks.effective_draws,
-        shift={},
+        mean_shift_sd={},
         shift_error=0.0,
-        elbo=run.elbo,
-        elbo_se=run.elbo_se,
-        evidence_gain=correction.log_evidence - run.elbo,
+        elbo=outcome.elbo,
+        elbo_se=outcome.elbo_se,
+        evidence_gain=correction.log_evidence - outcome.elbo,
         dependence=None,
-        converged=run.converged,
-        skipped=0.0,
+        converged=outcome.converged,
+        skipped_share=0.0,
         reasons=tuple(reasons),
-        notes=describe_improper(run.problem.improper),
+        notes=describe_improper(outcome.problem.improper),
         r_hat=checks.r_hat,
         checks=checks,
         how=correction.in_words(),

@@ -8,13 +8,12 @@ import jax
 import numpy as np
 
 from asvi.fitting.correction.pareto_smoothing import pareto_smooth
-from asvi.fitting.diagnostics.report import BAD, GOOD, ROUNDED, Report, rounding_reason
+from asvi.fitting.diagnostics.report import ROUNDED, Report, Verdict, rounding_reason
 from asvi.fitting.guide_draws import GuideDraws
 from asvi.program.improper import describe_improper
 
 __all__ = ["judge_guide"]
 
-USABLE = "usable with resampling"
 DRAWS = 4000
 EQUAL = 0.9  # share of draws that count, from which on their weights are as good as equal
 FAR = 0.16  # chosen on the embedded tasks, as `benchmarks/verdicts.py` reports
@@ -24,7 +23,7 @@ WIDE = 1.0  # nats of divergence from which on draws are not good as they are
 CLOSE = 0.1  # nats of divergence that the weights of discrete draws may show
 
 
-def judge_guide(posterior: GuideDraws, run: Any, key: jax.Array | None = None) -> Report:
+def judge_guide(posterior: GuideDraws, outcome: Any, key: jax.Array | None = None) -> Report:
     """Judge ``posterior`` by importance weights against the model's own density."""
     key = jax.random.key(20) if key is None else key
     problem = posterior.problem
@@ -48,38 +47,40 @@ def judge_guide(posterior: GuideDraws, run: Any, key: jax.Array | None = None) -
     if len(fine):
         gain = float(np.log(np.mean(np.exp(fine - fine.max()))) + fine.max() - fine.mean())
     by_site = _by_site(posterior, key)
-    skipped = run.skipped_steps / max(1, run.steps * getattr(run.details, "lanes_after_race", 1))
+    skipped = outcome.run.skipped_steps / max(
+        1, outcome.num_steps * getattr(outcome.run, "lanes_after_race", 1)
+    )
     numbers = {
         "k_hat": weights.k_hat,
         "k_hat_by_site": by_site,
-        "draws": DRAWS,
+        "num_samples": DRAWS,
         "effective_draws": weights.effective_draws,
-        "shift": shift,
+        "mean_shift_sd": shift,
         "shift_error": error,
-        "elbo": run.elbo,
-        "elbo_se": run.elbo_se,
+        "elbo": outcome.elbo,
+        "elbo_se": outcome.elbo_se,
         "evidence_gain": gain,
         "dependence": _dependence(problem, found),
-        "converged": run.converged,
-        "skipped": skipped,
+        "converged": outcome.converged,
+        "skipped_share": skipped,
     }
     discrete = any(site.is_discrete for site in problem.program.latent)
-    verdict, advice, reasons = _verdict({**numbers, "discrete": discrete}, run)
+    verdict, advice, reasons = _verdict({**numbers, "discrete": discrete}, outcome)
     notes = describe_improper(problem.improper)
     return Report(verdict=verdict, advice=advice, reasons=tuple(reasons), notes=notes, **numbers)
 
 
-def _verdict(n: dict[str, Any], run: Any) -> tuple[str, str, list[str]]:
-    worst = max(n["shift"], key=lambda name: n["shift"][name])
-    gains = run.details.gains or [np.inf]
+def _verdict(n: dict[str, Any], outcome: Any) -> tuple[Verdict, str, list[str]]:
+    worst = max(n["mean_shift_sd"], key=lambda name: n["mean_shift_sd"][name])
+    gains = outcome.run.gains or [np.inf]
     settled = n["converged"] or abs(gains[-1]) < 0.5
     # The weights move a mean less far than the truth is: they know only what was drawn.
-    far = n["shift"][worst] > FAR
+    far = n["mean_shift_sd"][worst] > FAR
     # Weights still correct the draws where enough of them are left; k-hat is strict in many
     # dimensions, where a guide with the right means can have a poor tail.
     covered = n["k_hat"] < 0.7 or (n["k_hat"] < 1.0 and n["effective_draws"] >= FEW)
     # A tail too thin for anything but k-hat to see: most draws count as they are.
-    covered = covered or n["effective_draws"] > MANY * n["draws"]
+    covered = covered or n["effective_draws"] > MANY * n["num_samples"]
     if n["discrete"] and n["effective_draws"] >= FEW:
         # Weights of discrete draws are bounded, and a rare configuration is no Pareto tail: what
         # the weights say of the divergence itself is the better guide.
@@ -87,23 +88,27 @@ def _verdict(n: dict[str, Any], run: Any) -> tuple[str, str, list[str]]:
     reasons = []
     if not np.isfinite(n["elbo"]):
         reasons.append("the ELBO is not finite")
-        return BAD, "look at the data and the priors' supports; asvi.fit names the site", reasons
+        return (
+            Verdict.NOT_TRUSTWORTHY,
+            "look at the data and the priors' supports; asvi.fit names the site",
+            reasons,
+        )
     if not n["converged"]:
-        reasons.append(f"{run.message}; its last cycle gained {gains[-1]:.2f} nat")
-    rounding = run.details.rounding
+        reasons.append(f"{outcome.message}; its last cycle gained {gains[-1]:.2f} nat")
+    rounding = outcome.run.rounding
     if rounding > ROUNDED:
         reason, advice = rounding_reason(rounding)
         reasons.append(reason)
-        return BAD, advice, reasons
-    if n["skipped"] > 0.05:
+        return Verdict.NOT_TRUSTWORTHY, advice, reasons
+    if n["skipped_share"] > 0.05:
         reasons.append(f"{n['skipped']:.0%} of gradients were not finite")
-    if np.isinf(n["shift"][worst]):
+    if np.isinf(n["mean_shift_sd"][worst]):
         reasons.append(f"draws of {worst!r} are infinite: its scale has run away")
     elif far:
         reasons.append(
             f"importance weights move the mean of {worst!r} by {n['shift'][worst]:.2f} sd"
         )
-    if n["k_hat"] > 0.5 and n["effective_draws"] <= EQUAL * n["draws"]:
+    if n["k_hat"] > 0.5 and n["effective_draws"] <= EQUAL * n["num_samples"]:
         site = max(n["k_hat_by_site"], key=lambda name: n["k_hat_by_site"][name])
         reasons.append(
             f"k-hat is {n['k_hat']:.2f}, {n['effective_draws']:.0f} of {n['draws']} draws count: "
@@ -115,7 +120,7 @@ def _verdict(n: dict[str, Any], run: Any) -> tuple[str, str, list[str]]:
             f"{n['effective_draws']:.0f} of {n['draws']} draws count: the guide is too wide"
         )
     if not settled:
-        advice = "run longer: asvi.fit(..., steps=4 * steps)"
+        advice = "run longer: asvi.fit(..., training=asvi.Training(num_steps=100_000))"
     elif n["discrete"]:
         advice = "use a richer family, reparameterise the model, or sum its discrete sites out"
     else:
@@ -125,13 +130,14 @@ def _verdict(n: dict[str, Any], run: Any) -> tuple[str, str, list[str]]:
         )
     # Where the weights are nearly even the draws are right, however the run came by them; the tail
     # of weights that hardly differ says nothing.
-    equal = n["effective_draws"] > EQUAL * n["draws"]
-    even = equal or (n["k_hat"] < 0.5 and n["effective_draws"] > 0.25 * n["draws"])
-    if not (covered or equal) or far or not (settled or even) or n["skipped"] > 0.05:
-        return BAD, advice, reasons
+    equal = n["effective_draws"] > EQUAL * n["num_samples"]
+    even = equal or (n["k_hat"] < 0.5 and n["effective_draws"] > 0.25 * n["num_samples"])
+    if not (covered or equal) or far or not (settled or even) or n["skipped_share"] > 0.05:
+        return Verdict.NOT_TRUSTWORTHY, advice, reasons
     if (n["k_hat"] > 0.5 or n["evidence_gain"] > WIDE) and not equal:
-        return USABLE, "take draws from result.posterior.resample(key, n)", reasons
-    return GOOD, "use the draws as they are", reasons
+        advice = "draw with result.guide.resample(rng_key, num_samples)"
+        return Verdict.USABLE, advice, reasons
+    return Verdict.GOOD, "use the draws as they are", reasons
 
 
 def _by_site(posterior: GuideDraws, key: jax.Array) -> dict[str, float]:

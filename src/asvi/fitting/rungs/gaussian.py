@@ -54,7 +54,7 @@ def climb(request: Request, before: Outcome | None) -> Outcome | Refusal:
     moves = request.effort != "quick"
     correction = correct_gaussian(outcome.problem, gaussian, request.key, request.max_error, moves)
     # Where the Gaussian is the posterior, rounding is all the error that there is.
-    rounding = outcome.details.rounding
+    rounding = outcome.run.rounding
     correction.log_evidence_se = float(np.hypot(correction.log_evidence_se, rounding))
     if correction.interrupted:
         outcome.converged, outcome.message = False, "interrupted: these are the draws so far"
@@ -113,10 +113,9 @@ def _outcome(problem: Problem, found: GaussianFit, request: Request) -> Outcome:
         params=params,
         converged=True,
         message="converged: natural gradients found the nearest Gaussian",
-        steps=len(found.trail),
-        skipped_steps=0,
+        num_steps=len(found.trail),
         seconds=time.monotonic() - request.started_at,
-        details=SearchDetails(
+        run=SearchDetails(
             nearness=found.nearness,
             divergence=found.divergence,
             centring=float(density.centring.mean()),

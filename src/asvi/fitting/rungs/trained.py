@@ -53,7 +53,7 @@ def _train(request: Request, chosen: Chosen) -> Outcome:
     if chosen.stopped is not None:
         return chosen.stopped
     problem, plan, state = chosen.problem, request.plan, chosen.state
-    if request.draws is None and not request.must_resume and _has_scores(problem):
+    if request.num_particles is None and not request.must_resume and _has_scores(problem):
         plan, state = replace(plan, draws=SCORE_DRAWS), None
     return train(
         problem,
@@ -84,7 +84,7 @@ def _why(outcome: Outcome, measured: str) -> str:
     if not weights:
         return f"{name}; no two latent numbers need coupling"
     told = f"{name}, the default: {weights:,} weights couple what the data make dependent"
-    details = outcome.details
+    details = outcome.run
     if isinstance(details, TrainingDetails) and details.coupling_gain is not None:
         told += f", worth up to {details.coupling_gain:.2g} nat by the curvature at the start"
     if measured:
