@@ -45,7 +45,7 @@ def measure(name: str) -> dict[str, float]:
         at = import_module(module)
         setattr(at, attribute, watched(stage, getattr(at, attribute)))
     before = time.process_time()
-    asvi.fit(problem.model, *problem.args, progress=False, **problem.kwargs)
+    asvi.fit(problem.model, *problem.args, progress_bar=False, **problem.kwargs)
     whole = time.process_time() - before
     return {**spent, "the whole call": whole}
 

@@ -21,7 +21,8 @@ from jax import lax
 from numpyro.infer import SVI
 
 import asvi
-from asvi.families import ConvexUpdate, Coupled, Family, JointFamily, LinearCoupling, MeanField
+from asvi.families import ConvexUpdate, Coupled, Family, JointFamily, MeanField
+from asvi.families.baselines import LinearCoupling
 from experiments.neural_sde.generator import Generator
 from experiments.neural_sde.process import NOISE, Episode, neural_sde
 

@@ -19,7 +19,7 @@ from asvi.fitting.training.settings import TrainingSettings
 from tests.support.marks import all_but
 
 Y = jnp.array([1.0, -0.5, 2.0, 0.3])
-PLAN = {"progress": False, "steps": 1500, "restarts": 2}
+PLAN = {"progress_bar": False, "training": asvi.Training(num_steps=1500, num_restarts=2)}
 
 
 def groups(y):
@@ -39,8 +39,8 @@ def test_a_large_model_near_its_posterior_needs_no_short_runs(monkeypatch, no_fi
     small = asvi.fit(groups, Y, **PLAN)
     monkeypatch.setattr(choice, "SMALL", 10)
     large = asvi.fit(groups, Y, **PLAN)
-    assert large.info["start"] == "gaussian"
-    assert "beside ConvexUpdate" not in large.info["family"]
+    assert large.run.start == "gaussian"
+    assert "beside ConvexUpdate" not in large.family_reason
     assert large.elbo == small.elbo
 
 
@@ -54,7 +54,7 @@ def test_a_large_model_near_its_posterior_needs_no_short_runs(monkeypatch, no_fi
 def test_a_large_model_is_fitted_by_what_is_ahead(name, ahead, no_gaussian, monkeypatch):
     family = getattr(asvi.families, name)()
     asked = asvi.fit(groups, Y, family=family, **PLAN)
-    assert asked.info["family"] == f"{name}, as asked for"
+    assert asked.family_reason == f"{name}, as asked for"
     conclude = choice.conclude
 
     def with_lead(problem, *rest):
@@ -65,8 +65,8 @@ def test_a_large_model_is_fitted_by_what_is_ahead(name, ahead, no_gaussian, monk
     monkeypatch.setattr(choice, "SMALL", 10)
     monkeypatch.setattr(choice, "conclude", with_lead)
     found = asvi.fit(groups, Y, **PLAN)
-    assert found.info["family"].startswith(name)
-    assert "nat beside ConvexUpdate after 1000 steps of each" in found.info["family"]
+    assert found.family_reason.startswith(name)
+    assert "nat beside ConvexUpdate after 1000 steps of each" in found.family_reason
     assert any("coupling" in name for name in found.params) == (name == "Coupled")
     # It goes on as if nothing had been measured.
     assert found.elbo == asked.elbo
@@ -86,7 +86,7 @@ def test_ctrl_c_in_a_short_run_gives_what_it_has(no_gaussian, monkeypatch):
     monkeypatch.setattr(run, "step_chunk", broken)
     found = asvi.fit(groups, Y, **PLAN)
     assert "interrupted" in found.message
-    assert found.steps == 500
+    assert found.num_steps == 500
     assert np.isfinite(found.elbo)
     assert np.isfinite(found.posterior.mean()["mu"])
 

@@ -206,7 +206,9 @@ def test_a_scoped_mixture_is_fitted():
             z = numpyro.sample("z", dist.Bernoulli(0.4))
             numpyro.sample("y", dist.Normal(2.0 * z, 1.0), obs=y)
 
-    result = asvi.fit(model, y, family=MeanField(), progress=False, steps=2000)
+    result = asvi.fit(
+        model, y, family=MeanField(), progress_bar=False, training=asvi.Training(num_steps=2000)
+    )
     p = np.exp(-0.5 * (y[:, None] - np.array([0.0, 2.0])) ** 2) / np.sqrt(2 * np.pi)
     evidence = np.sum(np.log(p @ np.array([0.6, 0.4])))
     assert abs(result.elbo - evidence) < 0.02

@@ -64,9 +64,7 @@ def family_class(name: str) -> Any:
 def families_by_name() -> dict[str, Any]:
     """Classes of families by name, those of users among them."""
     found = {name: cls for name, cls in _CLASSES.items() if issubclass(cls, AnyFamily)}
-    return {
-        n: cls for n, cls in found.items() if not cls.__abstractmethods__ and n != "NumPyroGuide"
-    }
+    return {n: cls for n, cls in found.items() if not cls.__abstractmethods__}
 
 
 class OwnObject(NamedTuple):

@@ -14,6 +14,7 @@ from typing import Any
 
 from asvi.errors import AsviError
 from asvi.families.amortized.family import Amortized
+from asvi.families.sampling import SamplingGuide
 from asvi.fitting.training.asked import Training
 from asvi.program.options import parameters_of
 from asvi.results.old_names import ARGUMENTS, ATTRIBUTES, NAMES, OPTIONS, say
@@ -145,7 +146,6 @@ def getter_of(module: str, further: Callable[[str], Any] | None = None) -> Calla
 def install() -> None:
     """Let classes and modules answer to their old names."""
     from asvi.fitting.guide_draws import GuideDraws
-    from asvi.guide.auto_asvi import AutoASVI
     from asvi.results.corrected_posterior import CorrectedPosterior
     from asvi.results.fitted import Fit
     from asvi.results.posterior import Posterior
@@ -157,7 +157,7 @@ def install() -> None:
     classes: dict[str, tuple[type, ...]] = {
         "Posterior": (GuideDraws, Posterior, CorrectedPosterior),
         "Fit": (Fit,),
-        "AutoASVI": (AutoASVI,),
+        "AutoASVI": (SamplingGuide,),
     }
     for path in ARGUMENTS:
         owner, _, method = path.rpartition(".")

@@ -38,7 +38,8 @@ def judge_draws(correction: Correction, outcome: Any) -> Report:
     advice = {
         Verdict.GOOD: "use the draws as they are",
         Verdict.USABLE: "use the draws with the errors named here, or go on: result.refine()",
-        Verdict.NOT_TRUSTWORTHY: "go on: result.refine(), or run NUTS from result.posterior.nuts_init()",
+        Verdict.NOT_TRUSTWORTHY: "go on: result.refine(), or run NUTS from "
+        "result.posterior.nuts_init()",
     }[verdict]
     if rounding > ROUNDED:
         reason, advice = rounding_reason(rounding)

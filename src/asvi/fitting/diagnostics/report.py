@@ -35,9 +35,9 @@ class Report:
       0.7 the guide covers the posterior well enough to be corrected by resampling.
     - ``k_hat_by_site``: the same from the terms of one site and its children alone: where to look.
     - ``effective_draws``: of ``num_samples``, after weighting.
-    - ``mean_shift_sd``: per site, how far the weighted mean lies from the guide's mean, in posterior
-      standard deviations, averaged over the site's numbers; ``shift_error`` what chance alone
-      would give.
+    - ``mean_shift_sd``: per site, how far the weighted mean lies from the guide's mean, in
+      posterior standard deviations, averaged over the site's numbers; ``shift_error`` what chance
+      alone would give.
     - ``evidence_gain``: nats by which the importance-weighted bound exceeds the ELBO.
     - ``dependence``: nats of posterior dependence between latent numbers (Gaussian estimate): what
       mean field would lose at least. None above 300 numbers.
@@ -83,15 +83,16 @@ class Report:
             *(f"  - {reason}" for reason in self.reasons),
             *(f"note: {note}" for note in self.notes),
             f"next: {self.advice}",
-            f"k-hat {self.k_hat:.2f}, {self.effective_draws:.0f} effective of {self.num_samples} draws; "
-            "by site: " + ", ".join(f"{name} {value:.2f}" for name, value in worst),
+            f"k-hat {self.k_hat:.2f}, {self.effective_draws:.0f} effective of {self.num_samples} "
+            "draws; by site: " + ", ".join(f"{name} {value:.2f}" for name, value in worst),
             f"ELBO {self.elbo:.3f} ± {self.elbo_se:.3f}; importance weighting gains "
             f"{self.evidence_gain:.3f} nat",
         ]
         if self.dependence is not None:
             lines.append(f"mean field would lose at least {self.dependence:.2f} nat of dependence")
         lines.append(
-            f"converged: {'yes' if self.converged else 'no'}; gradients skipped: {self.skipped_share:.2%}"
+            f"converged: {'yes' if self.converged else 'no'}; "
+            f"gradients skipped: {self.skipped_share:.2%}"
         )
         return "\n".join(lines)
 

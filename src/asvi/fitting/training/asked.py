@@ -86,11 +86,12 @@ def as_optax(optimizer: Any) -> optax.GradientTransformation:
     ...
     asvi.errors.AsviError: optimizer must be one of optax or numpyro.optim, got str...
     """
-    if isinstance(optimizer, optim._NumPyroOptim) and not isinstance(optimizer, optim.Minimize):
+    is_numpyro = isinstance(optimizer, optim._NumPyroOptim)
+    if is_numpyro and not isinstance(optimizer, optim.Minimize):
         return _from_numpyro(optimizer)
-    if callable(getattr(optimizer, "init", None)) and callable(getattr(optimizer, "update", None)):
-        if not isinstance(optimizer, optim._NumPyroOptim):
-            return optimizer
+    has_both = all(callable(getattr(optimizer, name, None)) for name in ("init", "update"))
+    if has_both and not is_numpyro:
+        return optimizer
     raise AsviError(
         f"optimizer must be one of optax or numpyro.optim, got {type(optimizer).__name__}"
         f"{', which takes no gradient steps' if isinstance(optimizer, optim.Minimize) else ''}.\n"
