@@ -21,8 +21,11 @@ from numpyro.contrib.control_flow import scan
 from numpyro.infer.util import log_density
 
 import asvi
+from asvi.errors import AsviError, ModelError
 from asvi.families import ConvexUpdate, StructuredNormal
 from asvi.fitting.problem import Problem
+from asvi.fitting.request import DEFAULTS
+from asvi.results.old_names import OPTIONS
 from asvi.results.posterior import Posterior
 
 Y = np.array([4.0, 5.0, 6.0])
@@ -290,13 +293,36 @@ def test_options_that_are_arguments_of_the_model():
         assert abs(mean_of(call()) - normal(Y, 50.0)[0]) < 0.05
 
 
-@pytest.mark.parametrize("name", ["progress", "discrete", "key", "family", "tolerance", "draws"])
-def test_every_option_is_looked_at(name):
+def model_with(name):
+    """A model whose argument of this name is the mean of its site."""
     scope = {"numpyro": numpyro, "dist": dist}
-    exec(f"def model({name}=1):\n    numpyro.sample('x', dist.Normal(0.0, 1.0))", scope)
+    exec(f"def model({name}=1.0):\n    numpyro.sample('x', dist.Normal({name}, 1.0))", scope)
+    return scope["model"]
+
+
+@pytest.mark.parametrize("name", sorted(DEFAULTS))
+def test_an_option_that_the_model_has_too_is_refused_with_both_ways_out(name):
+    model = model_with(name)
     value = {"family": StructuredNormal(), "discrete": "score", "progress_bar": True}.get(name, 2)
-    with pytest.raises(AsviError, match=f"`{name}` is an option"):
-        asvi.fit(scope["model"], **{name: value})
+    with pytest.raises(ModelError, match=f"`{name}` is an option of asvi.fit and an arg") as told:
+        asvi.fit(model, **{name: value})
+    assert f"asvi.fit(model, *args, {name}_of_the_model)" in str(told.value)
+    assert f"functools.partial(model, {name}=...)" in str(told.value)
+
+
+def test_both_ways_out_are_ways_out():
+    model = model_with("effort")
+    for call in (
+        lambda: asvi.fit(model, 40.0, effort="quick"),
+        lambda: asvi.fit(functools.partial(model, effort=40.0), effort="quick"),
+    ):
+        assert abs(mean_of(call(), "x") - 40.0) < 0.1
+
+
+@pytest.mark.parametrize("name", sorted(OPTIONS))
+def test_an_old_name_of_an_option_is_the_models_own_if_it_has_it(name):
+    result = asvi.fit(model_with(name), **{name: 40.0}, **QUICK)
+    assert abs(mean_of(result, "x") - 40.0) < 0.1
 
 
 # ----------------------------------------------------------------------------- predictions (row 11)

@@ -203,7 +203,7 @@ def test_an_optimiser_of_the_users_own():
     assert Counting.traced > 0
     ours = asvi.fit(normal_model, Y, **QUICK)
     assert abs(result.elbo - ours.elbo) < 0.05
-    with pytest.raises(AsviError, match="one of optax or numpyro.optim, got str"):
+    with pytest.raises(AsviError, match=r"one of optax or numpyro\.optim, got str"):
         asvi.fit(normal_model, Y, **QUICK | trained_by("adam"))
 
 

@@ -101,23 +101,23 @@ def _verdict(n: dict[str, Any], outcome: Any) -> tuple[Verdict, str, list[str]]:
         reasons.append(reason)
         return Verdict.NOT_TRUSTWORTHY, advice, reasons
     if n["skipped_share"] > 0.05:
-        reasons.append(f"{n['skipped']:.0%} of gradients were not finite")
+        reasons.append(f"{n['skipped_share']:.0%} of gradients were not finite")
     if np.isinf(n["mean_shift_sd"][worst]):
         reasons.append(f"draws of {worst!r} are infinite: its scale has run away")
     elif far:
         reasons.append(
-            f"importance weights move the mean of {worst!r} by {n['shift'][worst]:.2f} sd"
+            f"importance weights move the mean of {worst!r} by {n['mean_shift_sd'][worst]:.2f} sd"
         )
     if n["k_hat"] > 0.5 and n["effective_draws"] <= EQUAL * n["num_samples"]:
         site = max(n["k_hat_by_site"], key=lambda name: n["k_hat_by_site"][name])
         reasons.append(
-            f"k-hat is {n['k_hat']:.2f}, {n['effective_draws']:.0f} of {n['draws']} draws count: "
-            f"the guide misses posterior mass, most around {site!r}"
+            f"k-hat is {n['k_hat']:.2f}, {n['effective_draws']:.0f} of {n['num_samples']} draws "
+            f"count: the guide misses posterior mass, most around {site!r}"
         )
     elif n["evidence_gain"] > WIDE:
         reasons.append(
             f"importance weighting gains {n['evidence_gain']:.1f} nat, "
-            f"{n['effective_draws']:.0f} of {n['draws']} draws count: the guide is too wide"
+            f"{n['effective_draws']:.0f} of {n['num_samples']} draws count: the guide is too wide"
         )
     if not settled:
         advice = "run longer: asvi.fit(..., training=asvi.Training(num_steps=100_000))"

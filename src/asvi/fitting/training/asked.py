@@ -64,12 +64,14 @@ def settings_for(training: Training | None) -> TrainingSettings:
             raise AsviError(f"{name} must be a whole number from 1 up, got {value!r}.")
     if not training.elbo_tolerance > 0:
         raise AsviError(f"elbo_tolerance must be positive, got {training.elbo_tolerance}.")
-    plan = TrainingSettings(
+    plan = replace(
+        TrainingSettings(),
         restarts=training.num_restarts,
-        draws=training.num_particles or TrainingSettings.draws,
         max_steps=training.num_steps,
         tolerance=training.elbo_tolerance,
     )
+    if training.num_particles is not None:
+        plan = replace(plan, draws=training.num_particles)
     if training.optimizer is None:
         return plan
     # The learning rate is the optimiser's own affair.
