@@ -175,7 +175,7 @@ OTHER_TEXTS = {
     "guide/loss_guard.py": "the module of a user's loss",
     "fitting/archive.py": "names of the files in an archive",
     "fitting/correction/of_gaussian.py": "the name of a site that is left blank",
-    "fitting/training/step_sizes.py": "name rules of `in_units` without a guide, deprecated",
+    "fitting/training/step_sizes.py": "name rules of `natural_units` without a guide, deprecated",
     "results/inference_data.py": "a version's number",
     "results/storage/arguments.py": "the qualified name of a class of the user's",
     "results/storage/draws.py": "our own prefix of arrays in a file",
