@@ -75,8 +75,7 @@ def fit_command(
     if out is not None:
         result.save(out, model_path=where)
         console.print(f"wrote {out}")
-    for part in result.__rich_parts__():
-        console.print(part, highlight=False)
+    console.print(result)
     plot.marginals(result).ravel()[0].figure.savefig(target, dpi=120)
     console.print(f"wrote {target}")
 
