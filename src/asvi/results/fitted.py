@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asvi.errors import AsviError
 from asvi.fitting.diagnostics.judge import judge
@@ -21,6 +21,10 @@ from asvi.results.display import OnConsole, in_a_line, in_html, in_text
 from asvi.results.explanation import Explanation, explain
 from asvi.results.posterior import Posterior
 from asvi.results.storage import file as stored
+from asvi.results.summary import summarize
+
+if TYPE_CHECKING:
+    import pandas
 
 __all__ = ["Fit"]
 
@@ -137,6 +141,30 @@ class Fit(Outcome):
     def explain(self) -> Explanation:
         """What the family does at each site, and which dependencies it misses."""
         return explain(self.posterior)
+
+    def summary(
+        self,
+        var_names: str | Iterable[str] | None = None,
+        ci_prob: float = 0.9,
+        ci_kind: str = "eti",
+    ) -> pandas.DataFrame:
+        """A data frame with a row for every number of the posterior; its columns are ArviZ's.
+
+        ``mean``, ``sd``, the ends of the interval (``eti90_lb``, ``eti90_ub``, or of the shortest
+        one with ``ci_kind="hdi"``), effective draws (``ess_bulk``, ``ess_tail``), Monte Carlo
+        errors (``mcse_mean``, ``mcse_sd``). Draws that were moved have an ``r_hat`` of islands of
+        particles that never met. Draws that were weighted, or are a guide's, have a ``k_hat``
+        instead, and the effective draws are those of the number that is known worst.
+
+        >>> import numpyro, numpyro.distributions as dist, asvi
+        >>> def model(y):
+        ...     rate = numpyro.sample("rate", dist.Exponential(1.0))
+        ...     numpyro.sample("y", dist.Poisson(rate), obs=y)
+        >>> frame = asvi.fit(model, 3).summary()
+        >>> list(frame.columns)[:4], bool(abs(frame.loc["rate", "mean"] - 2.0) < 0.1)
+        (['mean', 'sd', 'eti90_lb', 'eti90_ub'], True)
+        """
+        return summarize(self, var_names, ci_prob, ci_kind)
 
     def to_arviz(self, num_samples: int = 1000, rng_key: Any = None) -> Any:
         """ArviZ data: posterior, prior, predictive draws, data, log likelihood; see ``docs``."""
