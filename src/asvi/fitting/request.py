@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from asvi.families.given import as_family
 from asvi.fitting.correction.settings import CorrectionSettings
 from asvi.fitting.settings import FitSettings
 from asvi.fitting.training.asked import settings_for
+from asvi.fitting.training.progress import can_be_seen
 from asvi.fitting.training.settings import TrainingSettings
 from asvi.program.random_key import as_key
 
@@ -121,7 +121,7 @@ def is_shown(progress_bar: bool | None) -> bool:
     """Whether progress is shown: as it was asked for, else where somebody can look."""
     if progress_bar is not None:
         return bool(progress_bar)
-    return sys.stderr.isatty() or "ipykernel" in sys.modules
+    return can_be_seen()
 
 
 def checked_effort(effort: str | None) -> str:

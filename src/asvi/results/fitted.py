@@ -17,6 +17,7 @@ from asvi.program.program import Program
 from asvi.program.random_key import as_key
 from asvi.results import inference_data
 from asvi.results.corrected_posterior import CorrectedPosterior
+from asvi.results.display import OnConsole, in_a_line, in_html, in_text
 from asvi.results.explanation import Explanation, explain
 from asvi.results.pickling import restored, state_of
 from asvi.results.posterior import Posterior
@@ -190,36 +191,13 @@ class Fit(Outcome):
         stored.save(path, self.guide, self, self.correction, about)
 
     def __str__(self) -> str:
-        from rich.console import Console
+        return in_text(self)
 
-        console = Console(width=100, no_color=True, highlight=False)
-        with console.capture() as capture:
-            for part in self.__rich_parts__():
-                console.print(part)
-        return capture.get().rstrip()
+    def __repr__(self) -> str:
+        return in_a_line(self)
 
-    def __rich_parts__(self) -> list[Any]:
-        parts: list[Any] = [inference_data.summary_table(self.posterior)]
-        if self.correction is None:
-            parts.append(
-                f"ELBO {self.elbo:.3f} ± {self.elbo_se:.3f} after {self.num_steps} steps "
-                f"({self.seconds:.1f} s); {self.message}"
-            )
-        else:
-            parts.append(
-                f"log evidence {self.log_evidence:.3f} ± {self.log_evidence_se:.3f}, "
-                f"ELBO {self.elbo:.3f} ± {self.elbo_se:.3f} ({self.seconds:.1f} s)"
-            )
-            parts.append(self.correction.in_words())
-        if self.family_reason and self.correction is None:
-            parts.append(f"family: {self.family_reason}")
-        if self.run.skipped_steps:
-            parts.append(f"{self.run.skipped_steps} gradients were not finite and were skipped")
-        if self.problem.arguments.has_data or self.correction is not None:
-            report = self.diagnose()
-            parts.append(f"verdict: {report.verdict}. {report.advice}")
-            parts += [f"  - {reason}" for reason in report.reasons]
-            parts += [f"note: {note}" for note in report.notes]
-        elif self.stored_diagnosis:
-            parts.append(self.stored_diagnosis)
-        return parts
+    def __rich__(self) -> OnConsole:
+        return OnConsole(self)
+
+    def _repr_html_(self) -> str:
+        return in_html(self)

@@ -1,4 +1,4 @@
-"""Takes a posterior; gives ArviZ data (0.x and 1.x) with coordinates from plates, and a table."""
+"""Takes a posterior; gives ArviZ data (0.x and 1.x) with coordinates from plates."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from rich.table import Table
 
 from asvi.density.split_keys import split
 from asvi.errors import DataWarning, warn_user
@@ -18,7 +17,7 @@ from asvi.program.statements.flat_prior import is_flat
 from asvi.program.statements.unsampled import is_unsampled
 from asvi.results.posterior import Posterior
 
-__all__ = ["dimensions", "minibatched", "prior_draws", "summary_table", "to_arviz"]
+__all__ = ["dimensions", "minibatched", "prior_draws", "to_arviz"]
 
 
 def dimensions(site: Site) -> list[str]:
@@ -153,28 +152,3 @@ def _observed(posterior: Posterior) -> dict[str, np.ndarray]:
     run = problem.bound.map_in_batches("observed", one)
     found = run((), posterior.params, key=jax.random.key(0), count=1)
     return {name: np.asarray(value)[0] for name, value in found.items()}
-
-
-def summary_table(posterior: Posterior, rows: int = 40) -> Table:
-    """Mean, sd and 90% interval of every latent number; long sites are cut, and say so."""
-    table = Table("site", "mean", "sd", "5%", "95%", box=None)
-    mean, sd = posterior.mean(), posterior.sd()
-    low, high = ({k: q[i] for k, q in posterior.quantiles((0.05, 0.95)).items()} for i in (0, 1))
-    left = rows
-    drawn_anew = minibatched(posterior.problem.program.latent)
-    for site in posterior.problem.program.latent:
-        name = site.name
-        if name in drawn_anew:
-            table.add_row(f"{name}: a random {drawn_anew[name]} in each draw", "", "", "", "")
-            continue
-        size = int(np.size(mean[name]))
-        shown = min(size, max(1, min(left, 10)))
-        for i in range(shown):
-            where = np.unravel_index(i, np.shape(mean[name])) if np.ndim(mean[name]) else ()
-            label = f"{name}[{','.join(map(str, where))}]" if where else name
-            numbers = [np.ravel(x[name])[i] for x in (mean, sd, low, high)]
-            table.add_row(label, *(f"{x:.3g}" for x in numbers))
-        if shown < size:
-            table.add_row(f"… {size - shown} more of {name}", "", "", "", "")
-        left -= shown
-    return table

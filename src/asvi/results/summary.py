@@ -15,7 +15,7 @@ from asvi.results.inference_data import minibatched
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["summarize"]
+__all__ = ["chains_of", "errors_of", "summarize"]
 
 
 def summarize(
@@ -27,20 +27,20 @@ def summarize(
     if ci_kind not in ("eti", "hdi") or not 0 < ci_prob < 1:
         text = f"ci_kind={ci_kind!r} and ci_prob={ci_prob!r} make no interval"
         raise AsviError(with_mended(text, 'result.summary(ci_prob=0.9, ci_kind="eti")'))
-    draws = {name: x for name, x in _chains(fit).items() if np.issubdtype(x.dtype, np.number)}
+    draws = {name: x for name, x in chains_of(fit).items() if np.issubdtype(x.dtype, np.number)}
     draws = {name: draws[name] for name in _chosen(var_names, draws)}
     columns = {
         "mean": _of_all(draws, lambda x: x.mean(0)),
         "sd": _of_all(draws, lambda x: x.std(0, ddof=1)),
         **_interval(draws, ci_prob, ci_kind),
-        **_errors(fit, draws),
+        **errors_of(fit, draws),
     }
     names = [label for name, x in draws.items() for label in _labels(name, x.shape[2:])]
     return pandas.DataFrame(columns, index=pandas.Index(names, dtype=object))
 
 
-def _chains(fit: Any) -> dict[str, np.ndarray]:
-    """Draws by site, (islands, draws, ...)."""
+def chains_of(fit: Any) -> dict[str, np.ndarray]:
+    """Draws by site, (chains, draws, ...): chains are islands of particles, or there is one."""
     correction = fit.correction
     if correction is None:
         found = {name: np.asarray(x)[None] for name, x in fit.draws.items()}
@@ -94,7 +94,7 @@ def _interval(draws: dict[str, np.ndarray], prob: float, kind: str) -> dict[str,
     return {f"{stem}_lb": ends[0], f"{stem}_ub": ends[1]}
 
 
-def _errors(fit: Any, draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def errors_of(fit: Any, draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Effective draws and Monte Carlo errors; R̂ of islands, else k̂ of weights.
 
     They are those that the verdict goes by: of a mean, and of an sd, which hangs on the tails.
