@@ -34,7 +34,13 @@ def problem_of(name: str) -> tuple[Any, tuple, dict[str, Any]]:
 def finishes(name: str) -> list[dict[str, Any]]:
     model, args, kwargs = problem_of(name)
     fit = asvi.fit(
-        model, *args, key=jax.random.key(0), effort="thorough", steps=6500, progress=False, **kwargs
+        model,
+        *args,
+        rng_key=jax.random.key(0),
+        effort="thorough",
+        training=asvi.Training(num_steps=6500),
+        progress_bar=False,
+        **kwargs,
     )
     problem = fit.problem
     free = {n: problem._transforms[n].inv(v) for n, v in sorted(fit.params.items())}

@@ -42,7 +42,7 @@ def moments(draws: dict[str, Any]) -> Numbers:
 
 def corrected(model: Callable, args: tuple, kwargs: dict[str, Any]) -> Numbers:
     """Of the default call."""
-    result = asvi.fit(model, *args, key=jax.random.key(7), progress=False, **kwargs)
+    result = asvi.fit(model, *args, rng_key=jax.random.key(7), progress_bar=False, **kwargs)
     draws = result.posterior.sample(jax.random.key(8), (500,))
     return {
         "elbo": result.elbo,
@@ -57,8 +57,8 @@ def trained(task: str, family: Any) -> Numbers:
     """Of a short training."""
     found = asvi.tasks.get(task)
     result = asvi.fit(
-        found.model, *found.args, family=family, key=jax.random.key(7), progress=False,
-        steps=500, restarts=4, **found.kwargs,
+        found.model, *found.args, family=family, rng_key=jax.random.key(7), progress_bar=False,
+        training=asvi.Training(num_steps=500, num_restarts=4),  **found.kwargs,
     )  # fmt: skip
     params = {
         f"parameter {n}": float(np.sum(np.asarray(x, float))) for n, x in result.params.items()

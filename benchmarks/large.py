@@ -98,15 +98,15 @@ def beside_truth(
 ) -> dict[str, Any]:
     """A fit with nothing set, beside the log evidence and moments of some sites."""
     begun = time.monotonic()
-    result = asvi.fit(model, y, effort="thorough", progress=False)
+    result = asvi.fit(model, y, effort="thorough", progress_bar=False)
     seconds = time.monotonic() - begun
     draws = result.posterior.sample(jax.random.key(9), (4000,))
     row: dict[str, Any] = {
         "parameters": result.problem.size,
         "family": type(result.problem.family).__name__,
-        "start": result.info["start"],
+        "start": result.run.start,
         "seconds": round(seconds, 1),
-        "steps": result.steps,
+        "steps": result.num_steps,
         "gap": round(evidence - result.elbo, 3),
         "error": round(result.elbo_se, 3),
         "verdict": result.diagnose().verdict,

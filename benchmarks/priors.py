@@ -152,7 +152,7 @@ def main() -> None:
             model, found = model_of(prior), []
             for seed in range(KEYS):
                 result = asvi.fit(
-                    model, data, key=jax.random.key(seed), effort="thorough", progress=False
+                    model, data, rng_key=jax.random.key(seed), effort="thorough", progress_bar=False
                 )
                 x = np.asarray(result.posterior.sample(jax.random.key(99), (10_000,))["x"])
                 found.append(

@@ -38,7 +38,13 @@ def shown_on_a_terminal() -> None:
 def seconds(name: str, key: int, progress: bool) -> float:
     task = asvi.tasks.get(name)
     begun = time.perf_counter()
-    asvi.fit(task.model, *task.args, key=jax.random.key(key), effort="thorough", progress=progress)
+    asvi.fit(
+        task.model,
+        *task.args,
+        rng_key=jax.random.key(key),
+        effort="thorough",
+        progress_bar=progress,
+    )
     return time.perf_counter() - begun
 
 

@@ -92,7 +92,7 @@ def main() -> None:
         ours = substitution_of(cls)
         other_name, other = OTHERS[cls]
         for label, stand_in in (("quantile of normal", ours), (other_name, other)):
-            asvi.register_substitution(cls, stand_in)
+            asvi.register_stand_in(cls, stand_in)
             for data_name, y in DATA.items():
                 model, args = model_with(prior), (jnp.asarray(y),)
                 begin = time.perf_counter()
@@ -121,7 +121,7 @@ def main() -> None:
                     }
                 )
                 print(rows[-1], flush=True)
-        asvi.register_substitution(cls, ours)
+        asvi.register_stand_in(cls, ours)
     save("stand_ins", rows)
     print(table(rows))
 

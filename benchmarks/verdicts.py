@@ -16,7 +16,8 @@ import jax
 import numpy as np
 
 import asvi
-from asvi.families import AR1, ConvexUpdate, Coupled, MeanField, MultivariateNormal
+from asvi.families import ConvexUpdate, Coupled, MeanField
+from asvi.families.baselines import AR1, MultivariateNormal
 from benchmarks.harness import save, table
 
 OFF = 0.3
@@ -27,8 +28,8 @@ WAYS = {
     "full-rank Gaussian": (MultivariateNormal(), {}),
     "AR(1)": (AR1(), {}),
     "bad start": (ConvexUpdate(initial_prior_weight=0.5, start="random"), {}),
-    "stopped at 1%": (ConvexUpdate(), {"steps": 250}),
-    "mean field stopped at 1%": (MeanField(), {"steps": 250}),
+    "stopped at 1%": (ConvexUpdate(), {"training": asvi.Training(num_steps=250)}),
+    "mean field stopped at 1%": (MeanField(), {"training": asvi.Training(num_steps=250)}),
 }
 
 
@@ -63,9 +64,9 @@ def judge_task(name: str, seeds: range) -> list[dict]:
             result = asvi.fit(
                 task.model,
                 *task.args,
-                key=jax.random.key(seed),
+                rng_key=jax.random.key(seed),
                 family=family,
-                progress=False,
+                progress_bar=False,
                 **settings,
             )
             report = result.diagnose()
@@ -80,11 +81,9 @@ def judge_task(name: str, seeds: range) -> list[dict]:
                     "sd error": round(of_sds, 3),
                     "k-hat": round(report.k_hat, 2),
                     "effective draws": round(report.effective_draws),
-                    "shift": round(max(report.shift.values()), 2),
+                    "shift": round(max(report.mean_shift_sd.values()), 2),
                     "evidence gain": round(report.evidence_gain, 2),
-                    "last gain": round(result.info["gains"][-1], 2)
-                    if result.info["gains"]
-                    else None,
+                    "last gain": round(result.run.gains[-1], 2) if result.run.gains else None,
                     "verdict": report.verdict,
                 }
             )

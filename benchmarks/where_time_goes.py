@@ -47,7 +47,7 @@ def measure(name: str) -> dict[str, float]:
         at = reduce(getattr, owner, import_module(module))
         setattr(at, name, watched(stage, getattr(at, name)))
     before = time.process_time()
-    asvi.fit(problem.model, *problem.args, progress=False, **problem.kwargs)
+    asvi.fit(problem.model, *problem.args, progress_bar=False, **problem.kwargs)
     whole = time.process_time() - before
     return {**spent, "the whole call": whole}
 

@@ -74,7 +74,7 @@ def main() -> None:
         branching: np.array([0.8, 1.9, 1.2], np.float32),
     }
     for model, data in cases.items():
-        result = asvi.fit(model, data, key=jax.random.key(0), progress=False)
+        result = asvi.fit(model, data, rng_key=jax.random.key(0), progress_bar=False)
         print(f"\n{model.__name__}: {(model.__doc__ or '').strip()}")
         print(f"ELBO {result.elbo:.3f} ± {result.elbo_se:.3f}; {result.diagnose().verdict}")
         for name, mean in result.posterior.mean().items():

@@ -75,7 +75,7 @@ def in_a_row(sites: dict) -> np.ndarray:
 def with_asvi() -> tuple[asvi.Fit, Answer]:
     """The fit as everybody gets it: nothing is set."""
     begun = time.perf_counter()
-    result = asvi.fit(eight_schools, SIGMA, Y, progress=False)
+    result = asvi.fit(eight_schools, SIGMA, Y, progress_bar=False)
     seconds = time.perf_counter() - begun
     print(result, flush=True)
     mean, sd = in_a_row(result.posterior.mean()), in_a_row(result.posterior.sd())

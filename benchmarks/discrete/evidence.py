@@ -109,7 +109,9 @@ def main() -> None:
         off, worst, seconds, verdicts = [], [], [], []
         for key in range(keys):
             begun = time.process_time()
-            result = asvi.fit(model, jnp.asarray(y), key=jax.random.key(key), progress=False)
+            result = asvi.fit(
+                model, jnp.asarray(y), rng_key=jax.random.key(key), progress_bar=False
+            )
             seconds.append(time.process_time() - begun)
             off.append(result.log_evidence - evidence)
             found = probabilities(name, result.correction.pool.flat()["z"], len(y))

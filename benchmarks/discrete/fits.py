@@ -51,12 +51,11 @@ def best_mixture(y: jax.Array) -> float:
         asvi.fit(
             mixture_learned,
             y,
-            key=jax.random.key(100 + seed),
+            rng_key=jax.random.key(100 + seed),
             family=ConvexUpdate(),
             discrete="enumerate",
-            steps=60_000,
-            tolerance=1e-4,
-            progress=False,
+            training=asvi.Training(num_steps=60_000, elbo_tolerance=1e-4),
+            progress_bar=False,
         ).elbo
         for seed in range(3)
     ]
@@ -114,12 +113,12 @@ def main() -> None:
     seeds = parser.parse_args().seeds
     warnings.simplefilter("ignore")
     points, series, seen = mixture_data(), hmm_data(), 0.6
-    convex: dict[str, Any] = {"family": ConvexUpdate(), "progress": False}
+    convex: dict[str, Any] = {"family": ConvexUpdate(), "progress_bar": False}
     cases = {
         "mixture of 50 (enumerated)": (mixture_learned, points, convex, 0.1),
         "mixture of 50 (score)": (mixture_learned, points, {**convex, "discrete": "score"}, 0.1),
         "HMM of 50 steps": (hmm, series, convex, 0.1),
-        "branching program": (branch, seen, {"progress": False}, 0.01),
+        "branching program": (branch, seen, {"progress_bar": False}, 0.01),
     }
     mixed = best_mixture(points)
     best = {
@@ -133,13 +132,13 @@ def main() -> None:
         gaps, seconds = [], []
         for seed in range(seeds):
             begun = time.perf_counter()
-            result = asvi.fit(model, data, key=jax.random.key(seed), **settings)
+            result = asvi.fit(model, data, rng_key=jax.random.key(seed), **settings)
             seconds.append(time.perf_counter() - begun)
             reached = at_fit(result, data) if model is hmm else result.elbo
             error = 0.0 if model is hmm else result.elbo_se
             gaps.append(best[name] - reached)
             fits.append({"case": name, "seed": seed, "gap": gaps[-1], "error": error})
-            print(fits[-1], result.steps, result.diagnose().verdict, flush=True)
+            print(fits[-1], result.num_steps, result.diagnose().verdict, flush=True)
         rows.append(
             {
                 "case": name,

@@ -28,6 +28,8 @@ GAP, SHIFT = 0.25, 0.1
 STORED = TRUTH.parent / "fits"
 GUIDES = ("AutoNormal", "AutoMultivariateNormal")
 STEPS = 20_000
+#: As it is called, and as it was where it was stored.
+USABLE = ("usable", "usable with resampling")
 
 
 def errors(draws: dict[str, np.ndarray], truth: dict[str, Any]) -> tuple[float, float]:
@@ -52,9 +54,9 @@ def ours(name: str) -> list[dict[str, Any]]:
         result = asvi.fit(
             entry.model,
             *entry.args,
-            key=jax.random.key(seed),
+            rng_key=jax.random.key(seed),
             effort="thorough",
-            progress=False,
+            progress_bar=False,
             **entry.kwargs,
         )
         seconds = time.monotonic() - begun
@@ -70,9 +72,9 @@ def ours(name: str) -> list[dict[str, Any]]:
                 "sd_error": of_sds,
                 "verdict": report.verdict,
                 "k_hat": report.k_hat,
-                "shift": max(report.shift.values()),
-                "start": result.info["start"],
-                "steps": result.steps,
+                "shift": max(report.mean_shift_sd.values()),
+                "start": result.run.start,
+                "steps": result.num_steps,
                 "converged": result.converged,
                 "seconds": seconds,
             }
@@ -139,8 +141,8 @@ def report(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
     wrong = [row for row in fits if not is_right(row)]
     off = [row for row in fits if row["mean_error"] > 0.3]
 
-    def called(rows: list[dict[str, Any]], verdict: str) -> str:
-        return f"{sum(row['verdict'] == verdict for row in rows)} of {len(rows)}"
+    def called(rows: list[dict[str, Any]], *verdicts: str) -> str:
+        return f"{sum(row['verdict'] in verdicts for row in rows)} of {len(rows)}"
 
     return (
         {
@@ -151,7 +153,7 @@ def report(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
                 all(map(is_right, one["asvi"])) for one in found.values()
             ),
             "wrong, called not trustworthy": called(wrong, "not trustworthy"),
-            "wrong, called usable with resampling": called(wrong, "usable with resampling"),
+            "wrong, called usable with resampling": called(wrong, *USABLE),
             "wrong, called good": called(wrong, "good"),
             "off by more than 0.3 sd, called not trustworthy": called(off, "not trustworthy"),
             "right, called not trustworthy": called(right, "not trustworthy"),

@@ -45,12 +45,12 @@ def main(name: str, family: str, neg_elbo: str) -> None:
     running.step_chunk = watched
     fitting._corrected = watched_look
     result = asvi.fit(
-        task.model, *task.args, family=FAMILIES[family], effort="thorough", progress=False
+        task.model, *task.args, family=FAMILIES[family], effort="thorough", progress_bar=False
     )
     seconds = time.perf_counter() - begun
     row = {"task": name, "library": family, "seconds": seconds, "neg_elbo": -result.elbo}
     row["reached"] = reached[0] if reached else seconds
-    print(json.dumps({**row, "steps": result.steps}))
+    print(json.dumps({**row, "steps": result.num_steps}))
 
 
 if __name__ == "__main__":

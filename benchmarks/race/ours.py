@@ -33,13 +33,13 @@ def _fitted(problem: Any, key: Any, **options: Any) -> Answer:
     # Another key for draws. (A split would be compiled first, and nobody's fit asks for one.)
     draw_key = jax.random.key(OTHERS + int(np.asarray(jax.random.key_data(key)).ravel()[-1]))
     result = asvi.fit(
-        problem.model, *problem.args, key=key, progress=False, **options, **problem.kwargs
+        problem.model, *problem.args, rng_key=key, progress_bar=False, **options, **problem.kwargs
     )
     with stopwatch() as diagnosis:
         report = result.diagnose()
     # The user does what the verdict says.
-    if report.verdict == "usable with resampling":
-        draws = result.posterior.resample(draw_key, RESAMPLED)
+    if report.verdict == "usable" and result.correction is None:
+        draws = result.guide.resample(draw_key, RESAMPLED)
     else:
         draws = result.posterior.sample(draw_key, (DRAWS,))
     evidence = result.log_evidence
@@ -56,9 +56,9 @@ def _fitted(problem: Any, key: Any, **options: Any) -> Answer:
             "moves": result.correction.checks.moves if result.correction else None,
             "effective_draws": report.effective_draws,
             "elbo": result.elbo,
-            "steps": result.steps,
+            "steps": result.num_steps,
             "converged": result.converged,
-            "family": result.info.get("family"),
+            "family": result.family_reason,
             "how": report.how,
             "reasons": list(report.reasons),
         },

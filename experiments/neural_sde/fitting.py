@@ -21,7 +21,8 @@ from jax import lax
 from numpyro.infer import SVI
 
 import asvi
-from asvi.families import ConvexUpdate, Coupled, Family, JointFamily, LinearCoupling, MeanField
+from asvi.families import ConvexUpdate, Coupled, Family, JointFamily, MeanField
+from asvi.families.baselines import LinearCoupling
 from experiments.neural_sde.generator import Generator
 from experiments.neural_sde.process import NOISE, Episode, neural_sde
 
@@ -163,4 +164,4 @@ def _adam(budget: Budget, guide: Any) -> optax.GradientTransformation:
     """Adam with a cosine schedule, its steps in natural units."""
     rise = max(1, budget.steps // 50)
     rate = optax.warmup_cosine_decay_schedule(0.0, budget.rate, rise, budget.steps)
-    return asvi.in_units(optax.chain(optax.clip_by_global_norm(1e4), optax.adam(rate)), guide)
+    return asvi.natural_units(optax.chain(optax.clip_by_global_norm(1e4), optax.adam(rate)), guide)

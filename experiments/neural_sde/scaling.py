@@ -69,7 +69,7 @@ def one_case(family: str, latent: int, frames: int, draws: int, width: int) -> d
     data = (episode.drift, generator, episode.frames, episode.seen)
     guide = asvi.autoguide(neural_sde, family=families(latent, frames)[family])
     loss = asvi.ELBO(num_particles=draws)
-    svi = SVI(neural_sde, guide, asvi.in_units(optax.adam(1e-3), guide), loss)
+    svi = SVI(neural_sde, guide, asvi.natural_units(optax.adam(1e-3), guide), loss)
     state = svi.init(jax.random.key(2), *data)
     loops = max(2, min(50, 50_000 // (draws * frames)))
 

@@ -85,7 +85,13 @@ def test_the_best_protocol_is_a_fit_with_nothing_set(tmp_path):
     cells = run_cells(tmp_path / "run", protocol, ["brownian"], ["coupled"], progress=False)
     cell = cells["brownian", "coupled"]
     task = asvi.tasks.get("brownian")
-    result = asvi.fit(task.model, *task.args, key=jax.random.key(1), steps=500, progress=False)
+    result = asvi.fit(
+        task.model,
+        *task.args,
+        rng_key=jax.random.key(1),
+        training=asvi.Training(num_steps=500),
+        progress_bar=False,
+    )
     assert cell["neg_elbo"][1] == pytest.approx(-result.elbo, abs=1e-5)
     assert cell["seconds"][0] > cell["seconds"][1]
     assert max(cell["mean_error_10000"]) < 0.03  # the family holds the exact posterior

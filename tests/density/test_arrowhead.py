@@ -254,7 +254,7 @@ def test_cells_that_meet_after_all_are_not_taken_for_apart():
         family=InBlocks(), progress=False, density=DensitySettings(blocks=SMALL),
     )  # fmt: skip
     outcome = trained.fit_as_asked(request)
-    assert outcome.details.start != "gaussian"
+    assert outcome.run.start != "gaussian"
     assert np.isfinite(outcome.elbo)
 
 
@@ -275,8 +275,15 @@ def test_raw_predictors_of_many_groups_are_fitted():
     x = np.stack([rng.normal(1.0, 0.1, 1500), rng.normal(0.0, 1000.0, 1500)], 1)
     rate = np.exp(x @ np.array([1.0, 5e-4]) + 0.5 * rng.normal(size=300)[group])
     y = rng.poisson(rate).astype(np.float32)
-    result = asvi.fit(raw_counts, x.astype(np.float32), group, y, progress=False, steps=3000)
-    assert result.info["start"] == "gaussian"
+    result = asvi.fit(
+        raw_counts,
+        x.astype(np.float32),
+        group,
+        y,
+        progress_bar=False,
+        training=asvi.Training(num_steps=3000),
+    )
+    assert result.run.start == "gaussian"
     mean, sd = result.posterior.mean(), result.posterior.sd()
     assert abs(mean["w"][1] - 5e-4) < 4 * sd["w"][1]
     assert sd["w"][1] < 1e-4
@@ -287,9 +294,9 @@ def test_raw_predictors_of_many_groups_are_fitted():
 def test_many_groups_are_fitted_soon():
     y = large.data(600)
     evidence, moments = large.truth(y)
-    result = asvi.fit(large.model, y, progress=False)
+    result = asvi.fit(large.model, y, progress_bar=False)
     assert result.converged
-    assert result.steps <= 6000
+    assert result.num_steps <= 6000
     assert abs(evidence - result.elbo) < 0.05
     found = result.posterior.mean()
     for name, (mean, sd) in moments.items():
@@ -306,7 +313,7 @@ def test_long_chains_have_no_gaussian_to_start_at():
 @pytest.mark.slow
 def test_a_long_chain_is_fitted():
     y = long_chains.data(200)
-    result = asvi.fit(long_chains.model, y, progress=False)
+    result = asvi.fit(long_chains.model, y, progress_bar=False)
     assert abs(long_chains.truth(y)[0] - result.log_evidence) < 0.2
     assert result.diagnose().ok
 

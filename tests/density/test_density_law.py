@@ -55,7 +55,7 @@ FAMILIES = {
     "mean field": families.MeanField(),
     "coupled": families.Coupled(),
     "structured normal": families.StructuredNormal(),
-    "multivariate normal": families.MultivariateNormal(),
+    "multivariate normal": families.baselines.MultivariateNormal(),
 }
 
 

@@ -197,7 +197,7 @@ def test_a_long_chain_is_the_forward_algorithms():
 
 @pytest.mark.parametrize("model", all_but(DEAR, MODELS), ids=lambda m: m.__name__)
 def test_the_default_call_fits_them(model):
-    result = asvi.fit(model, Y, progress=False)
+    result = asvi.fit(model, Y, progress_bar=False)
     assert result.correction is not None
     assert result.diagnose().verdict in ("good", "usable")
     draws = result.posterior.sample(jax.random.key(0), (500,))
@@ -227,19 +227,19 @@ def test_the_evidence_and_the_probabilities_of_a_mixture():
     weights = np.exp(logs - logs.max())
     exact = np.log(weights.sum() * (grid[1] - grid[0]) ** 2) + logs.max()
     second = [np.sum(weights * np.exp(x[1] - np.logaddexp(*x))) / weights.sum() for x in both]
-    result = asvi.fit(mixture, Y, progress=False)
+    result = asvi.fit(mixture, Y, progress_bar=False)
     assert abs(result.log_evidence - exact) < 0.02
     np.testing.assert_allclose(result.posterior.mean()["which"], second, atol=0.03)
 
 
 def test_discrete_draws_are_stored_and_given_out(tmp_path):
-    result = asvi.fit(mixture, Y, progress=False)
+    result = asvi.fit(mixture, Y, progress_bar=False)
     result.save(tmp_path / "fit.asvi")
     loaded = asvi.load(tmp_path / "fit.asvi", mixture)
     np.testing.assert_array_equal(
         loaded.posterior.mean()["which"], result.posterior.mean()["which"]
     )
-    assert result.to_arviz(draws=100)["posterior"]["which"].dtype.kind == "i"
+    assert result.to_arviz(num_samples=100)["posterior"]["which"].dtype.kind == "i"
     assert len(result.refine(max_error=0.04).correction.pool) >= len(result.correction.pool)
 
 
@@ -255,8 +255,8 @@ def test_data_of_another_program_are_not_summed_by_the_first_ones_structure():
 
     y = jnp.array([1, 1, 0, 0])
     first, then = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
-    guide = asvi.fit(model, y, first, progress=False, family=StructuredNormal()).guide
-    drawn = guide.sample(jax.random.key(0), (400,), y, then)
+    guide = asvi.fit(model, y, first, progress_bar=False, family=StructuredNormal()).guide
+    drawn = guide.at(y, then).sample(0, 400)
     density = jax.vmap(lambda v: log_density(handlers.seed(model, 0), (y, then), {}, v)[0])(
         {n: drawn[n] for n in ("truth", "p")}
     )
@@ -306,8 +306,8 @@ def test_a_density_and_a_support_are_enough():
     a, b = np.meshgrid(grid, grid, indexing="ij")
     logs = np.asarray(Moon().log_prob(jnp.stack([a, b], -1)), float)
     exact = np.log(np.exp(logs).sum() * (grid[1] - grid[0]) ** 2)
-    result = asvi.fit(model, progress=False)
-    assert "prior" not in result.to_arviz(draws=100)
+    result = asvi.fit(model, progress_bar=False)
+    assert "prior" not in result.to_arviz(num_samples=100)
     assert abs(result.log_evidence - exact) < 0.1
     assert result.correction.modes == 2
     draws = result.posterior.sample(jax.random.key(0), (4000,))["x"]
@@ -324,7 +324,7 @@ def test_a_mixture_as_a_prior_is_drawn_from_both_sides():
         )
         numpyro.sample("y", dist.Normal(x, 4.0), obs=y)
 
-    result = asvi.fit(model, 1.0, progress=False)
+    result = asvi.fit(model, 1.0, progress_bar=False)
     grid = np.linspace(-15, 15, 3001)
     density = 0.3 * np.exp(-0.5 * (grid + 3) ** 2) + 0.7 * np.exp(-0.5 * (grid - 3) ** 2)
     density = density * np.exp(-0.5 * ((1 - grid) / 4) ** 2)
@@ -363,4 +363,4 @@ def test_branches_are_left_to_guides():
         )
 
     with pytest.raises(asvi.errors.FamilyError, match="branches"):
-        asvi.fit(model, 1.0, family=StructuredNormal(), progress=False)
+        asvi.fit(model, 1.0, family=StructuredNormal(), progress_bar=False)

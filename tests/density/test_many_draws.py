@@ -103,13 +103,13 @@ def test_predictions_are_numpyros_and_nothing_is_compiled(case, nothing_compiled
     drawn = posterior.sample(first, (300,))
     latent = {s.name: drawn[s.name] for s in posterior.problem.program.latent}
     new = np.linspace(2.0, 3.0, 4)
-    found = posterior.predictive(key, new, draws=300)
+    found = posterior.predictive(key, new, num_samples=300)
     theirs = Predictive(model, latent)(second, new)
     assert found.keys() == theirs.keys()
     for name, x in theirs.items():
         assert found[name].dtype == x.dtype
         assert np.mean(np.isclose(found[name], x, rtol=1e-3, atol=1e-4)) > 0.998, name
-    here, theirs = posterior.predictive(key, draws=300), Predictive(model, latent)(second, X)
+    here, theirs = posterior.predictive(key, num_samples=300), Predictive(model, latent)(second, X)
     for name, x in here.items():
         assert np.mean(np.isclose(x, theirs[name], rtol=1e-3, atol=1e-4)) > 0.998, name
 
@@ -129,7 +129,7 @@ def test_draws_of_guide_and_prior_are_those_of_a_compiled_program(case):
 
 
 def test_arviz_data_of_a_small_fit_are_had_without_draws_being_compiled(monkeypatch):
-    result = asvi.fit(robust, X, Y, progress=False)
+    result = asvi.fit(robust, X, Y, progress_bar=False)
     programs = []
 
     def noted(traced, *about):
@@ -138,7 +138,7 @@ def test_arviz_data_of_a_small_fit_are_had_without_draws_being_compiled(monkeypa
 
     compile_it = compiling._compiling
     monkeypatch.setattr(compiling, "_compiling", noted)
-    data = result.to_arviz(draws=200)
+    data = result.to_arviz(num_samples=200)
     assert not any("scan" in names for names in programs)
     found = {n: np.asarray(data["posterior"][n]) for n in ("level", "slopes", "scale")}
     mean = found["level"][..., None] + found["slopes"] @ np.stack([X, X**2])
@@ -207,18 +207,18 @@ def test_a_changed_model_is_refused_by_every_call_that_records_it():
         mu = numpyro.sample("mu", dist.Normal(0.0, 1.0))
         numpyro.sample("y", dist.Normal(mu, spread[0]).expand([7]).to_event(1), obs=y)
 
-    result = asvi.fit(model, Y, progress=False)
+    result = asvi.fit(model, Y, progress_bar=False)
     spread[0] = 5.0
     for ask in (result.to_arviz, lambda: result.posterior.predictive(jax.random.key(0))):
         with pytest.raises(SiteError, match="when it was fitted"):
             ask()
     spread[0], before = 0.5, len(calls)
-    result.to_arviz(draws=30)
+    result.to_arviz(num_samples=30)
     assert len(calls) - before == 5  # a look at the model, and one for each of four groups
-    result.to_arviz(draws=30)
+    result.to_arviz(num_samples=30)
     assert len(calls) - before == 5
     spread[0] = 5.0
     with pytest.raises(SiteError, match="when it was fitted"):
-        result.to_arviz(draws=31)
+        result.to_arviz(num_samples=31)
     with pytest.raises(SiteError, match="when it was fitted"):
-        result.posterior.predictive(jax.random.key(0), draws=32)
+        result.posterior.predictive(jax.random.key(0), num_samples=32)

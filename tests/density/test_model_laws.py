@@ -155,5 +155,5 @@ def test_no_elbo_exceeds_the_evidence(seed, family):
     problem = Problem(made.model, family, made.args, made.kwargs)
     start = problem.initial(jax.random.key(1))
     start = start + 0.3 * jax.random.normal(jax.random.key(2), start.shape)
-    elbo, error = Posterior(problem, problem.params(start)).elbo(jax.random.key(3), draws=400)
+    elbo, error = Posterior(problem, problem.params(start)).elbo(jax.random.key(3), num_samples=400)
     assert elbo < evidence + 4 * error + 1e-3

@@ -79,7 +79,7 @@ def shelf(sharpness):
 
 @pytest.mark.slow
 def test_a_fit_has_the_shape_of_a_cut_normal():
-    result = asvi.fit(shelf, 12.0, progress=False, effort="thorough")
+    result = asvi.fit(shelf, 12.0, progress_bar=False, effort="thorough")
     x = np.linspace(-9, 9, 20_001)
     density = np.exp(-0.5 * x**2 - np.logaddexp(0.0, -12.0 * (0.5 - x))) / np.sqrt(2 * np.pi)
     log_evidence = np.log(density.sum() * (x[1] - x[0]))

@@ -93,7 +93,7 @@ def test_cauchy_and_half_t_priors_are_fitted(scale_prior):
         s = numpyro.sample("s", scale_prior)
         numpyro.sample("y", dist.Normal(mu, s).expand([len(Y)]).to_event(1), obs=y)
 
-    result = asvi.fit(model, Y, progress=False, effort="thorough")
+    result = asvi.fit(model, Y, progress_bar=False, effort="thorough")
     assert log_evidence(scale_prior) - result.elbo < 0.02
     assert result.diagnose().verdict == "good"
 
@@ -119,7 +119,7 @@ def test_a_guide_that_is_too_wide_is_not_good():
         s = numpyro.sample("s", OneScale(0.0, 1.0))
         numpyro.sample("y", dist.Normal(1.5, s).expand([len(Y)]).to_event(1), obs=y)
 
-    result = asvi.fit(model, Y, progress=False, family=asvi.families.MeanField())
+    result = asvi.fit(model, Y, progress_bar=False, family=asvi.families.MeanField())
     report = result.diagnose()
     assert report.evidence_gain > 1
     assert report.verdict != "good"

@@ -247,7 +247,11 @@ def test_networks_of_the_model_are_learned_beside_the_encoder(kind):
     assert all(jnp.any(g != 0) for g in jax.tree.leaves(gradient["net$params"]))
     if kind == "flax":
         result = asvi.fit(
-            model, y, family=Amortized(SMALL), steps=100, restarts=1, draws=1, progress=False
+            model,
+            y,
+            family=Amortized(SMALL),
+            training=asvi.Training(num_steps=100, num_restarts=1, num_particles=1),
+            progress_bar=False,
         )
         assert np.isfinite(result.elbo)
 
@@ -275,12 +279,15 @@ def test_amortised_and_per_point_fits_agree():
 
 
 def test_fit_amortises_a_plate_and_serves_new_points(key):
-    quick = {"steps": 100, "restarts": 1, "draws": 1, "progress": False}
-    result = asvi.fit(points, Y, 3, amortize="point", **quick)
+    quick = {
+        "training": asvi.Training(num_steps=100, num_restarts=1, num_particles=1),
+        "progress_bar": False,
+    }
+    result = asvi.fit(points, Y, 3, family=asvi.families.Amortized(plate="point"), **quick)
     new = jnp.array([0.0, 1.0, 2.0, 3.0])
-    draws = result.posterior.sample(key, (50,), new)
+    draws = result.posterior.at(new).sample(key, 50)
     assert draws["z"].shape == (50, 4)
-    elbo, error = result.posterior.elbo(key, new)
+    elbo, error = result.posterior.at(new).elbo(key)
     assert np.isfinite(elbo)
     assert error > 0
     assert "Amortized ConvexUpdate" in str(result.explain())
@@ -289,12 +296,18 @@ def test_fit_amortises_a_plate_and_serves_new_points(key):
 @pytest.mark.slow
 @pytest.mark.parametrize("encoder", [None, SMALL])
 def test_a_saved_fit_serves_new_points(tmp_path, key, encoder):
-    result = asvi.fit(points, Y, family=Amortized(encoder), steps=250, restarts=2, progress=False)
+    result = asvi.fit(
+        points,
+        Y,
+        family=Amortized(encoder),
+        training=asvi.Training(num_steps=250, num_restarts=2),
+        progress_bar=False,
+    )
     new = jnp.array([0.0, 1.0, 2.0, 3.0])
-    draws = result.posterior.sample(key, (50,), new)
+    draws = result.posterior.at(new).sample(key, 50)
     result.save(tmp_path / "fit.asvi")
     loaded = asvi.load(tmp_path / "fit.asvi", points)
-    np.testing.assert_allclose(loaded.posterior.sample(key, (50,), new)["z"], draws["z"], rtol=1e-5)
+    np.testing.assert_allclose(loaded.posterior.at(new).sample(key, 50)["z"], draws["z"], rtol=1e-5)
 
 
 # ------------------------------------------------------------------------------------- bad input

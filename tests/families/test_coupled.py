@@ -240,7 +240,7 @@ def test_curves_and_skew_hold_what_no_gaussian_over_the_noise_can():
     step = jnp.log(grid[1] - grid[0])
     evidence = jax.nn.logsumexp(prior + inner) + step
     evidence += jax.nn.logsumexp(prior - jnp.exp(-4.0 * grid)) + step
-    result = asvi.fit(banana, effort="thorough", progress=False)
+    result = asvi.fit(banana, effort="thorough", progress_bar=False)
     assert -2 * result.elbo_se < evidence - result.elbo < 0.15
     flat = {
         k: 0.0 * v if k.endswith(("/skew", "/bend_gates")) else v for k, v in result.params.items()
@@ -262,7 +262,7 @@ def test_globals_say_how_much_others_hang_together():
     spread = jnp.sqrt(1 + 5 * jnp.exp(3.0 * grid))
     density = dist.Normal(0.0, 1.0).log_prob(grid) + dist.Normal(0.0, spread).log_prob(y)
     evidence = float(jax.nn.logsumexp(density) + jnp.log(grid[1] - grid[0]))
-    result = asvi.fit(model, y, effort="thorough", progress=False)
+    result = asvi.fit(model, y, effort="thorough", progress_bar=False)
     gap = evidence - result.elbo
     assert -2 * result.elbo_se < gap < 0.05
     same = {
@@ -419,9 +419,8 @@ def test_a_gaussian_tree_with_colliders_is_exact_at_its_start():
         tree,
         jnp.asarray(y, jnp.float32),
         family=ConvexUpdate(),
-        steps=3000,
-        restarts=2,
-        progress=False,
+        training=asvi.Training(num_steps=3000, num_restarts=2),
+        progress_bar=False,
     )
     assert evidence - convex.elbo > 1.0  # nats that the parents alone cannot hold
 
@@ -483,16 +482,18 @@ def test_scales_that_span_many_orders_are_fitted(float64, no_first_look):
     evidence = -0.5 * (
         np.linalg.slogdet(2 * np.pi * covariance)[1] + y @ np.linalg.solve(covariance, y)
     )
-    result = asvi.fit(raw_regression, x, y, progress=False, steps=3000)
-    assert result.info["start"] == "gaussian"
+    result = asvi.fit(
+        raw_regression, x, y, progress_bar=False, training=asvi.Training(num_steps=3000)
+    )
+    assert result.run.start == "gaussian"
     assert abs(result.elbo - evidence) < 0.01
     assert result.diagnose().verdict == "good"
     # The noise is b / 10, and its posterior precision this:
     precision = np.eye(3) + 100 * x.T @ x
     worth = 0.5 * (np.log(np.diag(precision)).sum() - np.linalg.slogdet(precision)[1])
-    np.testing.assert_allclose(result.info["coupling_gain"], worth, rtol=0.02)
-    assert result.info["family"].startswith("Coupled, the default")
-    assert f"worth up to {result.info['coupling_gain']:.2g} nat" in result.info["family"]
+    np.testing.assert_allclose(result.run.coupling_gain, worth, rtol=0.02)
+    assert result.family_reason.startswith("Coupled, the default")
+    assert f"worth up to {result.run.coupling_gain:.2g} nat" in result.family_reason
 
 
 def test_other_families_take_no_such_start():
@@ -596,7 +597,11 @@ def test_a_coupled_fit_is_saved_loaded_and_explained(tmp_path):
         b = numpyro.sample("b", dist.HalfNormal(1.0))
         numpyro.sample("y", dist.Normal(a + b, 0.5), obs=y)
 
-    options = {"family": Coupled(), "progress": False, "steps": 500, "restarts": 2}
+    options = {
+        "family": Coupled(),
+        "progress_bar": False,
+        "training": asvi.Training(num_steps=500, num_restarts=2),
+    }
     result = asvi.fit(model, 1.0, **options)
     result.save(tmp_path / "fit.asvi")
     again = asvi.load(tmp_path / "fit.asvi", model)
@@ -621,7 +626,13 @@ def test_sites_may_be_called_as_parameters_are():
         numpyro.sample("y", dist.Normal(frame, 1.0), obs=y)
 
     family = asvi.families.MeanField()
-    result = asvi.fit(model, 3.0, family=family, progress=False, steps=1500, restarts=2)
+    result = asvi.fit(
+        model,
+        3.0,
+        family=family,
+        progress_bar=False,
+        training=asvi.Training(num_steps=1500, num_restarts=2),
+    )
     assert abs(result.posterior.mean()["frame"] - 1.5) < 0.2
     units = named_step_sizes(result.problem)
     assert all(np.all(np.asarray(value) > 0) for value in units.values())

@@ -15,7 +15,12 @@ from numpyro.infer import SVI
 
 import asvi
 from asvi.errors import FamilyError
-from asvi.families import AR1, InverseAutoregressiveFlow, LinearCoupling, MultivariateNormal
+from asvi.families.baselines import (
+    AR1,
+    InverseAutoregressiveFlow,
+    LinearCoupling,
+    MultivariateNormal,
+)
 from tests.support.marks import every
 
 EACH = [MultivariateNormal(), InverseAutoregressiveFlow(4), AR1(), LinearCoupling()]

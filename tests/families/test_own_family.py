@@ -16,7 +16,11 @@ from asvi.fitting.training import run
 
 Y = np.array([1.0, 2.0, 4.5], np.float32)
 Z = np.array([-1.0, 0.5, 3.0], np.float32)
-SETTINGS = {"key": jax.random.key(3), "progress": False, "restarts": 2, "steps": 3000}
+SETTINGS = {
+    "rng_key": jax.random.key(3),
+    "progress_bar": False,
+    "training": asvi.Training(num_restarts=2, num_steps=3000),
+}
 
 
 class Moved(Family):
@@ -76,7 +80,7 @@ def test_it_is_explained(fitted):
         ("effect", "Moved"),
     ]
     assert explanation.missed == ()
-    assert fitted.info["family"] == "Moved, as asked for"
+    assert fitted.family_reason == "Moved, as asked for"
 
 
 def test_it_is_saved_and_loaded(fitted, tmp_path):
@@ -105,7 +109,7 @@ def test_it_is_resumed(fitted, tmp_path, monkeypatch):
     with pytest.raises(RuntimeError, match="died"):
         asvi.fit(model, Y, Z, family=Moved(), checkpoint=path, **SETTINGS)
     monkeypatch.undo()
-    resumed = asvi.resume(path, model, Y, Z, family=Moved(), progress=False)
+    resumed = asvi.fit(model, Y, Z, family=Moved(), checkpoint=path, **SETTINGS)
     assert resumed.elbo == fitted.elbo
     assert all(np.array_equal(resumed.params[k], fitted.params[k]) for k in fitted.params)
 

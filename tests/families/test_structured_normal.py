@@ -135,7 +135,7 @@ def test_its_density_is_normalised():
 
 def test_a_gaussian_posterior_is_found_exactly_and_is_all_the_default_does():
     y = np.random.default_rng(0).normal(size=12).astype(np.float32)
-    result = asvi.fit(random_walk(1.0, 0.7), y, progress=False)
+    result = asvi.fit(random_walk(1.0, 0.7), y, progress_bar=False)
     assert isinstance(result.problem.family, StructuredNormal)
     covariance = np.minimum.outer(np.arange(1, 13), np.arange(1, 13)) + 0.49 * np.eye(12)
     exact = -0.5 * (
@@ -145,17 +145,23 @@ def test_a_gaussian_posterior_is_found_exactly_and_is_all_the_default_does():
     assert result.diagnose().verdict == "good"
     assert abs(result.log_evidence - exact) < 1e-4
     assert result.correction.rung == "weights"
-    asked = asvi.fit(random_walk(1.0, 0.7), y, family=Coupled(), progress=False, steps=500)
+    asked = asvi.fit(
+        random_walk(1.0, 0.7),
+        y,
+        family=Coupled(),
+        progress_bar=False,
+        training=asvi.Training(num_steps=500),
+    )
     assert isinstance(asked.problem.family, Coupled)
 
 
 @pytest.mark.slow
 def test_with_more_effort_what_is_no_gaussian_is_left_to_the_coupled_family():
     task = asvi.tasks.get("eight-schools")
-    options = {"effort": "thorough", "progress": False}
-    result = asvi.fit(task.model, *task.args, steps=1500, **options)
+    options = {"effort": "thorough", "progress_bar": False}
+    result = asvi.fit(task.model, *task.args, training=asvi.Training(num_steps=1500), **options)
     assert isinstance(result.problem.family, Coupled)
-    near = asvi.fit(task.model, *task.args, tolerance=0.5, **options)
+    near = asvi.fit(task.model, *task.args, training=asvi.Training(elbo_tolerance=0.5), **options)
     assert isinstance(near.problem.family, StructuredNormal)
     assert near.elbo < result.elbo < task.log_evidence + 0.02
 
@@ -165,15 +171,17 @@ def test_with_more_effort_what_is_no_gaussian_is_left_to_the_coupled_family():
 )
 def test_the_first_look_is_kept_where_the_run_ends_lower(monkeypatch, message):
     def low(problem, *_args, **_kwargs):
-        details = SimpleNamespace(rounding=0.0)
-        return Outcome(-1e3, 0.1, np.zeros(2), {}, False, message, 500, 0, 1.0, details, problem)
+        details = SimpleNamespace(rounding=0.0, skipped_steps=0, gains=[0.0])
+        return Outcome(-1e3, 0.1, np.zeros(2), {}, False, message, 500, 1.0, details, problem)
 
     monkeypatch.setattr("asvi.fitting.rungs.trained.train", low)
     monkeypatch.setattr("asvi.fitting.rungs.trained.correct_guide", lambda *_: None)
     monkeypatch.setattr("asvi.fitting.rungs.trained._check", lambda outcome, _: outcome)
-    result = asvi.fit(groups, Y, progress=False, steps=500, effort="thorough")
+    result = asvi.fit(
+        groups, Y, progress_bar=False, training=asvi.Training(num_steps=500), effort="thorough"
+    )
     assert isinstance(result.problem.family, StructuredNormal)
-    assert "Coupled was no better" in result.info["family"]
+    assert "Coupled was no better" in result.family_reason
     assert ("interrupted" in result.message) == (not result.converged) == ("inter" in message)
 
 
@@ -181,16 +189,16 @@ def test_the_first_look_is_kept_where_the_run_ends_lower(monkeypatch, message):
 def test_hierarchies_are_centred_as_far_as_the_data_ask(name, most):
     """Without centring both gaps are larger than this."""
     task = asvi.tasks.get(name)
-    result = asvi.fit(task.model, *task.args, family=StructuredNormal(), progress=False)
+    result = asvi.fit(task.model, *task.args, family=StructuredNormal(), progress_bar=False)
     assert -0.02 < task.log_evidence - result.elbo < most
-    assert 0 < result.info["centring"] < 1
+    assert 0 < result.run.centring < 1
     assert result.diagnose().verdict != "not trustworthy"
 
 
 def test_many_groups_in_cells():
     y = large.data(300)
     evidence, exact = large.truth(y)
-    result = asvi.fit(large.model, y, family=StructuredNormal(), progress=False)
+    result = asvi.fit(large.model, y, family=StructuredNormal(), progress_bar=False)
     assert result.problem.guide.structure.groups
     assert -0.05 < evidence - result.elbo < 0.3
     draws = result.posterior.sample(jax.random.key(0), (4000,))
@@ -212,7 +220,7 @@ def test_crossed_groups_are_taken_as_one():
         numpyro.sample("y", dist.Normal(a[i] + b[j], 1.0).to_event(1), obs=y)
 
     y = rng.normal(size=300).astype(np.float32)
-    result = asvi.fit(model, y, family=StructuredNormal(), progress=False)
+    result = asvi.fit(model, y, family=StructuredNormal(), progress_bar=False)
     assert not result.problem.guide.structure.groups
     same = np.equal.outer(i, i) * 1.0 + np.equal.outer(j, j) + np.eye(300)
     exact = -0.5 * (y @ np.linalg.solve(same, y) + np.linalg.slogdet(2 * np.pi * same)[1])
@@ -248,7 +256,7 @@ def test_it_works_in_numpyro(key):
 
 
 def test_it_is_saved_explained_and_drawn_from(tmp_path, key):
-    result = asvi.fit(groups, Y, family=StructuredNormal(), progress=False)
+    result = asvi.fit(groups, Y, family=StructuredNormal(), progress_bar=False)
     result.save(tmp_path / "fit.asvi")
     loaded = asvi.load(tmp_path / "fit.asvi", groups)
     first, second = (r.posterior.sample(key, (20,)) for r in (result, loaded))
@@ -258,11 +266,11 @@ def test_it_is_saved_explained_and_drawn_from(tmp_path, key):
     assert 0 < told.rows[-1].prior_weights["noise"] <= 1
     gap = result.posterior.model_log_prob(first) - result.posterior.log_prob(first)
     assert abs(float(gap.mean()) - result.elbo) < 1.0
-    again = asvi.fit(groups, Y, family=StructuredNormal(), progress=False)
+    again = asvi.fit(groups, Y, family=StructuredNormal(), progress_bar=False)
     assert again.elbo == result.elbo
     assert all(jnp.array_equal(result.params[n], again.params[n]) for n in result.params)
     asvi.plot.prior_weights(result)
-    asvi.plot.elbo_trace(result)
+    asvi.plot.losses(result)
 
 
 def branching(y):
@@ -297,7 +305,7 @@ def long_walk(y):
 )
 def test_what_it_does_not_hold_is_refused(model, said):
     with pytest.raises(FamilyError, match=said) as told:
-        asvi.fit(model, np.float32(1.0), family=StructuredNormal(), progress=False)
+        asvi.fit(model, np.float32(1.0), family=StructuredNormal(), progress_bar=False)
     assert "asvi.fit(model, y" in str(told.value)
 
 
@@ -305,7 +313,7 @@ def test_bad_data_are_named_before_anything_is_looked_for():
     bad = Y.copy()
     bad[1] = np.nan
     with pytest.raises(SiteError, match="site 'y'"):
-        asvi.fit(groups, bad, family=StructuredNormal(), progress=False)
+        asvi.fit(groups, bad, family=StructuredNormal(), progress_bar=False)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -346,7 +354,7 @@ def test_an_operation_that_numpy_does_not_know_is_left_to_the_compiler():
         x = numpyro.sample("x", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
         numpyro.sample("y", dist.Normal(jnp.sort(x), 1.0).to_event(1), obs=y)
 
-    result = asvi.fit(model, Y[:3], family=StructuredNormal(), progress=False)
+    result = asvi.fit(model, Y[:3], family=StructuredNormal(), progress_bar=False)
     assert np.isfinite(result.elbo)
 
 
@@ -354,7 +362,9 @@ def test_an_operation_that_numpy_does_not_know_is_left_to_the_compiler():
 @pytest.mark.parametrize("bad", [1e39, -1e300])
 def test_numbers_too_large_for_single_precision_are_named(bad):
     with pytest.raises(SiteError, match="site 'y'"):
-        asvi.fit(groups, np.array([1.0, bad, 2.0, 3.0]), family=StructuredNormal(), progress=False)
+        asvi.fit(
+            groups, np.array([1.0, bad, 2.0, 3.0]), family=StructuredNormal(), progress_bar=False
+        )
 
 
 def test_where_newtons_path_ends_at_the_posterior_nothing_is_compiled():

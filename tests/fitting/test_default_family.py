@@ -23,7 +23,7 @@ from asvi.fitting.training.settings import TrainingSettings
 from tests.support.marks import all_but
 
 Y = jnp.array([1.0, -0.5, 2.0, 0.3])
-PLAN = {"progress": False, "steps": 1500, "restarts": 2}
+PLAN = {"progress_bar": False, "training": asvi.Training(num_steps=1500, num_restarts=2)}
 
 
 def groups(y):
@@ -55,7 +55,7 @@ def no_gaussian(monkeypatch, no_first_look):
 def test_a_large_model_near_its_posterior_needs_no_short_runs(no_first_look):
     small = asvi.fit(groups, Y, **PLAN)
     large = fitted(10)
-    assert large.details.start == "gaussian"
+    assert large.run.start == "gaussian"
     assert "beside ConvexUpdate" not in large.family_reason
     assert large.elbo == small.elbo
 
@@ -70,7 +70,7 @@ def test_a_large_model_near_its_posterior_needs_no_short_runs(no_first_look):
 def test_a_large_model_is_fitted_by_what_is_ahead(name, ahead, no_gaussian, monkeypatch):
     family = getattr(asvi.families, name)()
     asked = asvi.fit(groups, Y, family=family, **PLAN)
-    assert asked.info["family"] == f"{name}, as asked for"
+    assert asked.family_reason == f"{name}, as asked for"
     conclude = choice.conclude
 
     def with_lead(problem, *rest):
@@ -100,7 +100,7 @@ def test_ctrl_c_in_a_short_run_gives_what_it_has(no_gaussian, monkeypatch):
     monkeypatch.setattr(run, "step_chunk", broken)
     found = fitted(10)
     assert "interrupted" in found.message
-    assert found.steps == 500
+    assert found.num_steps == 500
     assert np.isfinite(found.elbo)
     draws, _ = GuideDraws(found.problem, found.params).draw(jax.random.key(0), (100,))
     assert np.isfinite(draws["mu"]).all()

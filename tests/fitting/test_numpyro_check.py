@@ -26,13 +26,19 @@ def test_a_density_that_is_not_numpyros_ends_in_an_error_of_ours(monkeypatch):
     true = noise_space.log_density
     monkeypatch.setattr(noise_space, "log_density", lambda site: 0.99 * true(site))
     with pytest.raises(InternalError, match="log_density"):
-        asvi.fit(model, Y, progress=False)
+        asvi.fit(model, Y, progress_bar=False)
 
 
 def test_an_elbo_that_is_not_the_posteriors_ends_in_an_error_with_the_fit(monkeypatch):
     monkeypatch.setattr("asvi.fitting.rungs.trained.check_elbo", lambda *_: False)
     with pytest.raises(InternalError, match="fault of asvi") as told:
-        asvi.fit(model, Y, family=ConvexUpdate(), progress=False, steps=250, restarts=1)
+        asvi.fit(
+            model,
+            Y,
+            family=ConvexUpdate(),
+            progress_bar=False,
+            training=asvi.Training(num_steps=250, num_restarts=1),
+        )
     assert told.value.result.posterior.sample(jax.random.key(0), (3,))["mu"].shape == (3,)
 
 
@@ -51,7 +57,7 @@ def test_numbers_that_single_precision_does_not_hold_are_not_trusted():
         a = numpyro.sample("a", dist.Normal(0.0, 1e7))
         numpyro.sample("y", dist.Normal(a, 0.01).expand([20]).to_event(1), obs=y)
 
-    report = asvi.fit(rough, y, family=StructuredNormal(), progress=False).diagnose()
+    report = asvi.fit(rough, y, family=StructuredNormal(), progress_bar=False).diagnose()
     assert report.verdict == "not trustworthy"
     assert "single precision" in report.reasons[0]
     assert "jax_enable_x64" in report.advice

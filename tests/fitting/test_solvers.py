@@ -37,7 +37,7 @@ def is_numpyros(result, model, y):
 
 def test_a_linear_system():
     y = np.array([0.4, 0.8])
-    result = asvi.fit(linear, y, family=StructuredNormal(), progress=False)
+    result = asvi.fit(linear, y, family=StructuredNormal(), progress_bar=False)
     is_numpyros(result, linear, y)
     assert result.diagnose().verdict == "good"
 
@@ -47,7 +47,13 @@ def test_a_differential_equation():
     """Its derivative has none itself: the search by curvature says so, and others fit it."""
     y = np.array([1.2, 0.7, 0.3])
     with pytest.raises(FamilyError):
-        asvi.fit(decay, y, family=StructuredNormal(), progress=False)
-    result = asvi.fit(decay, y, family=ConvexUpdate(), steps=500, restarts=2, progress=False)
+        asvi.fit(decay, y, family=StructuredNormal(), progress_bar=False)
+    result = asvi.fit(
+        decay,
+        y,
+        family=ConvexUpdate(),
+        training=asvi.Training(num_steps=500, num_restarts=2),
+        progress_bar=False,
+    )
     is_numpyros(result, decay, y)
     assert abs(result.posterior.mean()["k"] - 1.0) < 0.15

@@ -25,11 +25,16 @@ def rows_of_a_mean(y):
 
 def test_a_gaussian_at_one_draws_rows_is_refused():
     with pytest.raises(FamilyError, match=r"'y' is in plate 'row'.* 10 of 20"):
-        asvi.fit(rows_of_a_mean, Y, family=StructuredNormal(), progress=False)
+        asvi.fit(rows_of_a_mean, Y, family=StructuredNormal(), progress_bar=False)
 
 
 def test_the_default_fits_the_mean_of_all_rows():
-    result = asvi.fit(rows_of_a_mean, Y, steps=2000, restarts=2, progress=False)
+    result = asvi.fit(
+        rows_of_a_mean,
+        Y,
+        training=asvi.Training(num_steps=2000, num_restarts=2),
+        progress_bar=False,
+    )
     exact = np.sum(Y) / 25 / (20 / 25 + 1 / 25)
     assert abs(result.posterior.mean()["mu"] - exact) < 0.4  # sd 1.1; steps have noise
 

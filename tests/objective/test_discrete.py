@@ -170,7 +170,9 @@ def hmm_truth(y):
 @pytest.fixture(scope="module")
 def hmm_fit():
     with warnings.catch_warnings(action="error", category=UserWarning):  # of the loss, above all
-        return asvi.fit(hmm, *MODELS["hmm"].args, progress=False, steps=4000)
+        return asvi.fit(
+            hmm, *MODELS["hmm"].args, progress_bar=False, training=asvi.Training(num_steps=4000)
+        )
 
 
 def test_a_hidden_markov_model_is_fitted(hmm_fit):
@@ -188,7 +190,7 @@ def test_a_discrete_posterior_is_drawn_shown_and_stored(hmm_fit, tmp_path):
     hmm_fit.save(path)
     draws = asvi.load(path, hmm).posterior.sample(jax.random.key(0), (500,))["z"]
     assert set(np.unique(draws)) <= {0, 1}
-    data = hmm_fit.to_arviz(draws=50)
+    data = hmm_fit.to_arviz(num_samples=50)
     assert data["posterior"]["z"].dtype.kind == "i"
     axes = asvi.plot.marginals(hmm_fit)
     heights = [bar.get_height() for bar in axes[0, 0].patches]
@@ -203,8 +205,10 @@ def test_a_discrete_posterior_is_drawn_shown_and_stored(hmm_fit, tmp_path):
 @pytest.mark.slow
 def test_scores_ask_for_more_draws():
     small = MODELS["poisson"]
-    result = asvi.fit(poisson, *small.args, progress=False, steps=500)
-    assert result.info["draws_per_step"] == 64
+    result = asvi.fit(
+        poisson, *small.args, progress_bar=False, training=asvi.Training(num_steps=500)
+    )
+    assert result.run.draws_per_step == 64
     assert np.isfinite(result.elbo)
 
 
@@ -221,14 +225,26 @@ def test_scores_ask_for_more_draws():
 )
 def test_what_cannot_be_enumerated(model, data, text):
     with pytest.raises(SiteError, match=text) as raised:
-        asvi.fit(model, data, progress=False, steps=500, discrete="enumerate")
+        asvi.fit(
+            model,
+            data,
+            progress_bar=False,
+            training=asvi.Training(num_steps=500),
+            discrete="enumerate",
+        )
     assert '"score"' in str(raised.value)
 
 
 @pytest.mark.parametrize("wish", ["exact", {"z": "exact"}, {"w": "score"}])
 def test_a_wish_that_is_not_known(wish):
     with pytest.raises(AsviError, match="discrete="):
-        asvi.fit(hmm, jnp.zeros(4), progress=False, steps=500, discrete=wish)
+        asvi.fit(
+            hmm,
+            jnp.zeros(4),
+            progress_bar=False,
+            training=asvi.Training(num_steps=500),
+            discrete=wish,
+        )
 
 
 @pytest.mark.filterwarnings("default::UserWarning")
@@ -248,5 +264,5 @@ def test_a_python_if_on_a_discrete_latent():
         numpyro.sample("y", dist.Normal(0.0, 1.0), obs=y)
 
     with pytest.raises(SiteError, match="Python decides on its value") as raised:
-        asvi.fit(model, 1.0, progress=False)
+        asvi.fit(model, 1.0, progress_bar=False)
     assert "cond(gate == 1" in str(raised.value)

@@ -18,7 +18,7 @@ from asvi.families import ConvexUpdate, StructuredNormal
 from asvi.program.argument_copies import Kept
 
 Y = np.array([4.0, 5.0, 6.0])
-QUICK = {"family": StructuredNormal(), "progress": False}
+QUICK = {"family": StructuredNormal(), "progress_bar": False}
 
 
 def posterior_mean(y, sd=50.0):
@@ -41,10 +41,14 @@ def likelihood(y, sd=50.0):
 @pytest.mark.parametrize("family", [StructuredNormal(), ConvexUpdate()])
 def test_data_that_are_edited_in_place_between_two_fits(dtype, family):
     y = Y.astype(dtype)
-    settings = {"steps": 500, "restarts": 2} if isinstance(family, ConvexUpdate) else {}
-    first = asvi.fit(likelihood, y, family=family, progress=False, **settings)
+    settings = (
+        {"training": asvi.Training(num_steps=500, num_restarts=2)}
+        if isinstance(family, ConvexUpdate)
+        else {}
+    )
+    first = asvi.fit(likelihood, y, family=family, progress_bar=False, **settings)
     y += 7
-    second = asvi.fit(likelihood, y, family=family, progress=False, **settings)
+    second = asvi.fit(likelihood, y, family=family, progress_bar=False, **settings)
     assert abs(mean_of(second) - posterior_mean(Y + 7)) < 0.3
     assert second.elbo > first.elbo - 1  # the data of the first would cost 70 nats
 
@@ -230,7 +234,7 @@ def test_operations_without_a_derivative(family):
             numpyro.sample("y", dist.Normal(function(mu), 1.0), obs=y)
 
         with pytest.raises(AsviError, match="density has no derivative"):
-            asvi.fit(model, 1.0, family=family, progress=False)
+            asvi.fit(model, 1.0, family=family, progress_bar=False)
 
 
 def test_a_model_that_jax_compiles():
@@ -245,10 +249,10 @@ def test_a_distribution_that_keeps_what_it_computed_is_no_change():
         scale = numpyro.sample("scale", prior)
         numpyro.sample("y", dist.Normal(0.0, scale), obs=y)
 
-    result = asvi.fit(model, 1.0, progress=False)
+    result = asvi.fit(model, 1.0, progress_bar=False)
     assert np.isfinite(prior.log_prob(1.0))  # NumPyro keeps a constant of it from here on
     assert result.posterior.model_log_prob({"scale": np.ones(2, np.float32)}).shape == (2,)
-    assert asvi.fit(model, 1.0, progress=False).log_evidence == result.log_evidence
+    assert asvi.fit(model, 1.0, progress_bar=False).log_evidence == result.log_evidence
 
 
 @pytest.mark.parametrize("what", ["mask", "scale"])
@@ -260,7 +264,7 @@ def test_a_mask_or_a_scale_that_changed_is_a_change(what):
         with numpyro.handlers.scale(scale=reads["scale"]):
             numpyro.sample("y", dist.Normal(mu, 1.0).mask(reads["mask"]), obs=y)
 
-    result = asvi.fit(model, 1.0, progress=False)
+    result = asvi.fit(model, 1.0, progress_bar=False)
     reads[what] = {"mask": False, "scale": 5.0}[what]
     with pytest.raises(AsviError, match="changed"):
         result.posterior.model_log_prob({"mu": np.ones(2, np.float32)})

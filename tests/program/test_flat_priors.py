@@ -50,7 +50,7 @@ def bounded(y):
 
 
 def test_a_regression_is_the_textbooks():
-    result = asvi.fit(regression, X, Y, progress=False)
+    result = asvi.fit(regression, X, Y, progress_bar=False)
     coefficients, rest, *_ = np.linalg.lstsq(DESIGN, Y.astype(float), rcond=None)
     freedom = 30 - 3 - 1  # a flat prior on sigma has one less than the usual 1 / sigma
     scale = np.sqrt(rest[0] / (freedom - 2))
@@ -59,7 +59,7 @@ def test_a_regression_is_the_textbooks():
     found = np.c_[draws["a"], draws["b"]]
     np.testing.assert_allclose((found.mean(0) - coefficients) / sd, 0.0, atol=0.1)
     np.testing.assert_allclose(found.std(0), sd, rtol=0.1)
-    data = result.to_arviz(draws=100)
+    data = result.to_arviz(num_samples=100)
     assert not hasattr(data, "prior")  # there is none to draw from
 
 
@@ -80,9 +80,9 @@ def test_densities_are_numpyros(model, args, family):
 
 
 def test_an_ordered_vector_and_a_bounded_number():
-    result = asvi.fit(ordered, np.array([-5.0, 5.0]), progress=False)
+    result = asvi.fit(ordered, np.array([-5.0, 5.0]), progress_bar=False)
     np.testing.assert_allclose(result.posterior.mean()["cuts"], [-5.0, 5.0], atol=0.1)
-    result = asvi.fit(bounded, 4, progress=False)
+    result = asvi.fit(bounded, 4, progress_bar=False)
     assert abs(result.posterior.mean()["p"] - 5 / 12) < 0.01
 
 
@@ -106,7 +106,7 @@ def one_of_two(y):
 @pytest.mark.parametrize("family", [None, StructuredNormal()])
 def test_an_improper_posterior_is_an_error_that_names_the_site(model, family):
     with pytest.raises(SiteError, match=r"site 'lost'.*do not make its posterior proper"):
-        asvi.fit(model, 1.0, family=family, progress=False)
+        asvi.fit(model, 1.0, family=family, progress_bar=False)
 
 
 SUPPORTS = {
@@ -135,7 +135,7 @@ def test_the_mended_line_has_the_support_and_the_shape(name):
         numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
 
     with pytest.raises(SiteError) as caught:
-        asvi.fit(model, 1.0, progress=False)
+        asvi.fit(model, 1.0, progress_bar=False)
 
     def sample(site, prior):
         assert site == "lost"

@@ -21,13 +21,15 @@ from numpyro.contrib.control_flow import scan
 from numpyro.infer.util import log_density
 
 import asvi
-from asvi.errors import AsviError
+from asvi.errors import AsviError, ModelError
 from asvi.families import ConvexUpdate, StructuredNormal
 from asvi.fitting.problem import Problem
+from asvi.fitting.request import DEFAULTS
+from asvi.results.old_names import OPTIONS
 from asvi.results.posterior import Posterior
 
 Y = np.array([4.0, 5.0, 6.0])
-QUICK = {"family": StructuredNormal(), "progress": False}
+QUICK = {"family": StructuredNormal(), "progress_bar": False}
 
 
 def normal(y, prior_sd, sd=1.0):
@@ -65,8 +67,12 @@ def test_data_in_a_global(monkeypatch, family):
 
     for data in (Y, Y + 10):
         monkeypatch.setattr(f"{__name__}.DATA", data)
-        settings = {"steps": 750, "restarts": 2} if isinstance(family, ConvexUpdate) else {}
-        result = asvi.fit(model, family=family, progress=False, **settings)
+        settings = (
+            {"training": asvi.Training(num_steps=750, num_restarts=2)}
+            if isinstance(family, ConvexUpdate)
+            else {}
+        )
+        result = asvi.fit(model, family=family, progress_bar=False, **settings)
         assert abs(mean_of(result) - normal(data, 50.0)[0]) < 0.2
 
 
@@ -134,7 +140,7 @@ def test_a_family_that_is_defined_anew():
         mu = numpyro.sample("mu", dist.Normal(0.0, 1.0))
         numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
 
-    settings = {"steps": 250, "restarts": 1, "progress": False}
+    settings = {"training": asvi.Training(num_steps=250, num_restarts=1), "progress_bar": False}
     for weight in (0.0, 3.0):
         result = asvi.fit(model, 1.0, family=define(weight), **settings)
         assert abs(mean_of(result) - weight) < 0.2
@@ -189,7 +195,7 @@ def test_clocks_keep_their_digits(clock):
 
     precision = np.sum(passed**2) / 0.01 + 0.01
     exact = np.sum(passed * y) / 0.01 / precision
-    result = asvi.fit(model, clock, y, progress=False)
+    result = asvi.fit(model, clock, y, progress_bar=False)
     assert abs(mean_of(result, "slope") - exact) < 0.01
     draws = result.posterior.sample(jax.random.key(0), (5,))
     ours = result.posterior.model_log_prob(draws)
@@ -279,21 +285,44 @@ def test_options_that_are_arguments_of_the_model():
         mu = numpyro.sample("mu", dist.Normal(0.0, float(steps)))
         numpyro.sample("y", dist.Normal(mu, 1.0).expand([3]).to_event(1), obs=y)
 
-    with pytest.raises(AsviError, match=r"`steps` is an option of asvi\.fit and an arg") as told:
-        asvi.fit(model, Y, steps=50)
-    assert "functools.partial(model, steps=50)" in str(told.value)
-    assert "lambda" in str(told.value)
-    result = asvi.fit(functools.partial(model, steps=50), Y, **QUICK)
-    assert abs(mean_of(result) - normal(Y, 50.0)[0]) < 0.05
+    for call in (
+        lambda: asvi.fit(model, Y, steps=50, **QUICK),
+        lambda: asvi.fit(model, Y, 50, **QUICK),
+        lambda: asvi.fit(functools.partial(model, steps=50), Y, **QUICK),
+    ):
+        assert abs(mean_of(call()) - normal(Y, 50.0)[0]) < 0.05
 
 
-@pytest.mark.parametrize("name", ["progress", "discrete", "key", "family", "tolerance", "draws"])
-def test_every_option_is_looked_at(name):
+def model_with(name):
+    """A model whose argument of this name is the mean of its site."""
     scope = {"numpyro": numpyro, "dist": dist}
-    exec(f"def model({name}=1):\n    numpyro.sample('x', dist.Normal(0.0, 1.0))", scope)
-    value = {"family": StructuredNormal(), "discrete": "score", "progress": True}.get(name, 2)
-    with pytest.raises(AsviError, match=f"`{name}` is an option"):
-        asvi.fit(scope["model"], **{name: value})
+    exec(f"def model({name}=1.0):\n    numpyro.sample('x', dist.Normal({name}, 1.0))", scope)
+    return scope["model"]
+
+
+@pytest.mark.parametrize("name", sorted(DEFAULTS))
+def test_an_option_that_the_model_has_too_is_refused_with_both_ways_out(name):
+    model = model_with(name)
+    value = {"family": StructuredNormal(), "discrete": "score", "progress_bar": True}.get(name, 2)
+    with pytest.raises(ModelError, match=f"`{name}` is an option of asvi.fit and an arg") as told:
+        asvi.fit(model, **{name: value})
+    assert f"asvi.fit(model, *args, {name}_of_the_model)" in str(told.value)
+    assert f"functools.partial(model, {name}=...)" in str(told.value)
+
+
+def test_both_ways_out_are_ways_out():
+    model = model_with("effort")
+    for call in (
+        lambda: asvi.fit(model, 40.0, effort="quick"),
+        lambda: asvi.fit(functools.partial(model, effort=40.0), effort="quick"),
+    ):
+        assert abs(mean_of(call(), "x") - 40.0) < 0.1
+
+
+@pytest.mark.parametrize("name", sorted(OPTIONS))
+def test_an_old_name_of_an_option_is_the_models_own_if_it_has_it(name):
+    result = asvi.fit(model_with(name), **{name: 40.0}, **QUICK)
+    assert abs(mean_of(result, "x") - 40.0) < 0.1
 
 
 # ----------------------------------------------------------------------------- predictions (row 11)
@@ -319,11 +348,11 @@ def autoregression_by_hand(y):
 @pytest.mark.parametrize("model", [autoregression, autoregression_by_hand])
 def test_predictions_of_a_series_follow_what_was_predicted(model):
     result = asvi.fit(model, np.zeros(6, np.float32), **QUICK)
-    drawn = result.posterior.predictive(jax.random.key(0), draws=4000)
+    drawn = result.posterior.predictive(jax.random.key(0), num_samples=4000)
     last = drawn["y"][:, -1] if "y" in drawn else drawn["y5"]
     assert abs(float(np.std(last)) - np.sqrt(6)) < 0.15
     if "y" in drawn:
-        data = result.to_arviz(draws=2000)
+        data = result.to_arviz(num_samples=2000)
         assert abs(float(data.posterior_predictive["y"][..., -1].std()) - np.sqrt(6)) < 0.25
 
 
@@ -334,7 +363,7 @@ def test_what_condition_fixes_is_not_predicted():
         numpyro.sample("y", dist.Normal(mu, scale).expand([3]).to_event(1), obs=y)
 
     result = asvi.fit(handlers.condition(bare, data={"scale": 0.25}), Y, **QUICK)
-    drawn = result.posterior.predictive(jax.random.key(0), draws=50)
+    drawn = result.posterior.predictive(jax.random.key(0), num_samples=50)
     assert np.all(np.asarray(drawn["scale"]) == 0.25)
     assert np.std(np.asarray(drawn["y"])) > 0.1
 

@@ -43,7 +43,9 @@ def plain(y):
 
 
 def fit(model, *args, family=None, steps=None):
-    return asvi.fit(model, *args, family=family, steps=steps, progress=False)
+    return asvi.fit(
+        model, *args, family=family, training=asvi.Training(num_steps=steps), progress_bar=False
+    )
 
 
 # --------------------------------------------------------------------------------------- masks
@@ -51,7 +53,7 @@ def fit(model, *args, family=None, steps=None):
 
 @pytest.mark.parametrize("family", [None, families.ConvexUpdate()])
 def test_a_flat_prior_leaves_the_likelihood(family):
-    result = fit(flat, Y, family=family, steps=3000 if family else None)
+    result = fit(flat, Y, family=family, training=asvi.Training(num_steps=3000 if family else None))
     # y ~ N(mu, 1), four times: mu is N(1.5, 1/4) and the evidence an integral in closed form.
     residual = float(jnp.sum((Y - 1.5) ** 2))
     evidence = -0.5 * residual - 1.5 * np.log(2 * np.pi) - 0.5 * np.log(4.0)
@@ -171,7 +173,7 @@ def test_a_seed_of_the_models_own_makes_no_draws_alike(key):
     assert abs(float(draws["mu"].std()) - 0.5) < 0.1
     result = fit(model, Y)
     posterior = result.posterior
-    again = posterior.predictive(key, None, draws=400)  # each with noise of its own
+    again = posterior.predictive(key, None, num_samples=400)  # each with noise of its own
     assert abs(np.std(np.asarray(again["y"])) - 1.25**0.5) < 0.15
     assert np.std(np.asarray(prior_draws(posterior, key, 20)["mu"])) > 1.0
 
@@ -215,7 +217,7 @@ def test_a_value_that_the_model_gives_is_no_latent():
     draws = posterior.sample(jax.random.key(0), (3,))
     wanted = [log_density(given, (Y,), {}, {"mu": mu})[0] for mu in draws["mu"]]
     np.testing.assert_allclose(posterior.model_log_prob(draws), jnp.array(wanted), rtol=1e-5)
-    assert list(posterior.predictive(jax.random.key(0), draws=2)) == ["y"]
+    assert list(posterior.predictive(jax.random.key(0), num_samples=2)) == ["y"]
 
 
 def test_an_unwrapped_angle_is_an_angle():

@@ -151,11 +151,11 @@ def test_in_units_asks_the_guide():
         change, _ = step.update(jax.tree.map(jnp.ones_like, params), step.init(params), params)
         return {n: float(jnp.min(x)) for n, x in change.items()}
 
-    found = moved(asvi.in_units(optax.sgd(1.0), guide))
+    found = moved(asvi.natural_units(optax.sgd(1.0), guide))
     assert found["auto/x/coupling/within"] == -0.5
     assert found["a/coupling/within"] == found["x_coupling"] == -1.0
-    with pytest.warns(DeprecationWarning, match="in_units"):
-        guessing = asvi.in_units(optax.sgd(1.0))
+    with pytest.warns(DeprecationWarning, match="natural_units"):
+        guessing = asvi.natural_units(optax.sgd(1.0))
     assert moved(guessing)["auto/x/coupling/within"] == -0.5
 
 
@@ -206,7 +206,9 @@ def test_a_scoped_mixture_is_fitted():
             z = numpyro.sample("z", dist.Bernoulli(0.4))
             numpyro.sample("y", dist.Normal(2.0 * z, 1.0), obs=y)
 
-    result = asvi.fit(model, y, family=MeanField(), progress=False, steps=2000)
+    result = asvi.fit(
+        model, y, family=MeanField(), progress_bar=False, training=asvi.Training(num_steps=2000)
+    )
     p = np.exp(-0.5 * (y[:, None] - np.array([0.0, 2.0])) ** 2) / np.sqrt(2 * np.pi)
     evidence = np.sum(np.log(p @ np.array([0.6, 0.4])))
     assert abs(result.elbo - evidence) < 0.02

@@ -138,6 +138,6 @@ def test_counts_of_a_multinomial_are_no_change_of_the_program():
     counts = np.array([[3, 2, 1], [4, 4, 1]])
     assert Program.of(model, counts).differs(Program.of(model, counts)) is None
     assert Program.of(model, counts).parents["counts"] == ("p",)
-    result = asvi.fit(model, counts, progress=False)
+    result = asvi.fit(model, counts, progress_bar=False)
     exact = (counts + 1) / (counts + 1).sum(-1, keepdims=True)
     np.testing.assert_allclose(result.posterior.mean()["p"], exact, atol=0.02)

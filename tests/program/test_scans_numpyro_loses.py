@@ -63,7 +63,7 @@ def nested_by_hand(y):
 )
 def test_a_scan_is_a_loop(model, by_hand):
     found, wanted = (
-        asvi.fit(m, Y, family=StructuredNormal(), progress=False) for m in (model, by_hand)
+        asvi.fit(m, Y, family=StructuredNormal(), progress_bar=False) for m in (model, by_hand)
     )
     assert abs(found.elbo - wanted.elbo) < 1e-3  # both exact, for a Gaussian model
     assert found.diagnose().verdict == "good"

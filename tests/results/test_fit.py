@@ -30,7 +30,15 @@ from tests.support.marks import every
 pytestmark = pytest.mark.xdist_group("test_fit")
 
 # The smallest family: what is tested here is the same for all, and it compiles sooner.
-QUICK = {"progress": False, "steps": 1500, "family": asvi.families.ConvexUpdate()}
+QUICK = {
+    "progress_bar": False,
+    "training": asvi.Training(num_steps=1500),
+    "family": asvi.families.ConvexUpdate(),
+}
+
+
+def trained_by(optimizer, num_steps=1500):
+    return {"training": asvi.Training(num_steps=num_steps, optimizer=optimizer)}
 
 
 def normal_model(y):
@@ -64,7 +72,9 @@ def exact_normal(y):
 def groups():
     # The convex update has two optima here; from this key the better one is found.
     key = jax.random.key(1)
-    return asvi.fit(groups_model, X, y=Y, **{**QUICK, "steps": 4000}, key=key)
+    return asvi.fit(
+        groups_model, X, y=Y, **{**QUICK, "training": asvi.Training(num_steps=4000)}, rng_key=key
+    )
 
 
 # -------------------------------------------------------------------------------------- results
@@ -72,7 +82,7 @@ def groups():
 
 def test_a_conjugate_model_is_fitted_exactly():
     y = np.array([1.0, 2.0, 3.0, 2.5], np.float32)
-    result = asvi.fit(normal_model, y, progress=False)
+    result = asvi.fit(normal_model, y, progress_bar=False)
     mean, sd, evidence = exact_normal(y.astype(float))
     assert result.converged
     assert abs(result.elbo - evidence) < 1e-3
@@ -85,8 +95,8 @@ def test_a_conjugate_model_is_fitted_exactly():
 
 
 def test_the_same_key_gives_the_same_result_and_another_key_another():
-    a, b = (asvi.fit(normal_model, Y, key=jax.random.key(3), **QUICK) for _ in range(2))
-    c = asvi.fit(normal_model, Y, key=jax.random.key(4), **QUICK)
+    a, b = (asvi.fit(normal_model, Y, rng_key=jax.random.key(3), **QUICK) for _ in range(2))
+    c = asvi.fit(normal_model, Y, rng_key=jax.random.key(4), **QUICK)
     assert a.elbo == b.elbo
     assert all(np.array_equal(a.params[k], b.params[k]) for k in a.params)
     assert any(not np.array_equal(a.params[k], c.params[k]) for k in a.params)
@@ -112,7 +122,7 @@ def compiled():
 def test_the_first_look_at_a_small_model_compiles_nothing(compiled):
     forget_programs()
     for shift in (0.0, 1.0):
-        found = asvi.fit(normal_model, Y + shift, progress=False)
+        found = asvi.fit(normal_model, Y + shift, progress_bar=False)
         assert compiled == ["listening"]
         assert abs(found.elbo - exact_normal(Y.astype(float) + shift)[2]) < 0.01
 
@@ -146,7 +156,9 @@ def test_a_model_may_look_at_the_values_of_its_data(rows):
     guide = asvi.AutoASVI(model)
     svi = numpyro.infer.SVI(model, guide, optax.adam(0.1), asvi.ELBO())
     assert np.isfinite(svi.evaluate(svi.init(jax.random.key(0), Y), Y))
-    result = asvi.fit(model, Y, **{**QUICK, "steps": 250, "restarts": 2})
+    result = asvi.fit(
+        model, Y, **{**QUICK, "training": asvi.Training(num_steps=250, num_restarts=2)}
+    )
     assert np.isfinite(result.elbo)
 
 
@@ -168,7 +180,7 @@ def test_a_location_is_measured_in_its_priors_scale():
         numpyro.sample("y", dist.Normal(mu, 10.0).expand([6]).to_event(1), obs=y)
 
     family = asvi.families.MeanField()
-    result = asvi.fit(model, Y + 5000, family=family, progress=False)
+    result = asvi.fit(model, Y + 5000, family=family, progress_bar=False)
     assert result.problem.prior_scales["mu"] == 10_000
     assert abs(result.posterior.mean()["mu"] - (Y + 5000).mean()) < 4.0  # a standard deviation
 
@@ -186,29 +198,29 @@ def test_an_optimiser_of_the_users_own():
             Counting.traced += 1
             return -0.01 * gradient, state
 
-    result = asvi.fit(normal_model, Y, optimizer=Counting(), **QUICK)
+    result = asvi.fit(normal_model, Y, **QUICK | trained_by(Counting()))
     assert Counting.traced > 0
     ours = asvi.fit(normal_model, Y, **QUICK)
     assert abs(result.elbo - ours.elbo) < 0.05
-    with pytest.raises(AsviError, match="optax optimiser"):
-        asvi.fit(normal_model, Y, optimizer="adam", **QUICK)
+    with pytest.raises(AsviError, match=r"one of optax or numpyro\.optim, got str"):
+        asvi.fit(normal_model, Y, **QUICK | trained_by("adam"))
 
 
 def test_a_checkpoint_of_another_optimiser_is_refused(tmp_path):
     path = tmp_path / "run.ckpt"
-    settings = {**QUICK, "steps": 500}
-    asvi.fit(normal_model, Y, checkpoint=path, optimizer=optax.sgd(0.01), **settings)
+    asvi.fit(normal_model, Y, checkpoint=path, **QUICK | trained_by(optax.sgd(0.01), 500))
     with pytest.raises(AsviError, match="optimizer"):
-        asvi.resume(path, normal_model, Y, progress=False)
+        asvi.fit(normal_model, Y, checkpoint=path, **QUICK | trained_by(None, 500))
 
 
 @pytest.mark.parametrize("restarts", [1, 3])
 def test_few_restarts(restarts):
     _mean, _sd, evidence = exact_normal(Y)
-    result = asvi.fit(normal_model, Y, restarts=restarts, **{**QUICK, "steps": 3000})
-    assert result.info["lanes"] == restarts
-    assert result.info["lanes_after_race"] == 1
-    assert "as asked for" in result.info["family"]
+    training = asvi.Training(num_restarts=restarts, num_steps=3000)
+    result = asvi.fit(normal_model, Y, **QUICK | {"training": training})
+    assert result.run.lanes == restarts
+    assert result.run.lanes_after_race == 1
+    assert "as asked for" in result.family_reason
     assert abs(result.elbo - evidence) < 0.05
 
 
@@ -220,7 +232,7 @@ def test_a_model_whose_python_looks_at_the_data():
                 numpyro.sample(f"y{i}", dist.Normal(mu, 1.0), obs=y[i])
 
     y, seen = np.array([1.0, 99.0, 3.0], np.float32), np.array([True, False, True])
-    result = asvi.fit(model, y, seen, progress=False)
+    result = asvi.fit(model, y, seen, progress_bar=False)
     assert abs(result.posterior.mean()["mu"] - exact_normal(np.array([1.0, 3.0]))[0]) < 0.1
 
 
@@ -232,15 +244,22 @@ def test_parameters_of_the_model_are_learned():
             numpyro.sample("y", dist.Normal(mu, scale), obs=y)
 
     y = np.asarray(np.random.default_rng(0).normal(3.0, 0.5, 200), np.float32)
-    result = asvi.fit(model, y, progress=False)
+    result = asvi.fit(model, y, progress_bar=False)
     assert abs(float(result.params["scale"]) - y.std()) < 0.05
 
 
 @pytest.mark.parametrize(
-    "family", every(2, [asvi.families.MeanField(), asvi.families.MultivariateNormal()])
+    "family", every(2, [asvi.families.MeanField(), asvi.families.baselines.MultivariateNormal()])
 )
 def test_other_families_through_the_same_call(family):
-    result = asvi.fit(groups_model, X, y=Y, family=family, progress=False, steps=2000, restarts=2)
+    result = asvi.fit(
+        groups_model,
+        X,
+        y=Y,
+        family=family,
+        progress_bar=False,
+        training=asvi.Training(num_steps=2000, num_restarts=2),
+    )
     draws = result.posterior.sample(jax.random.key(0), (7, 3))
     assert draws["theta"].shape == (7, 3, 6)
     log_prob = result.posterior.log_prob(draws)
@@ -277,7 +296,9 @@ def test_resampling_moves_towards_the_exact_posterior(groups):
     mcmc.run(jax.random.key(0), X, y=Y)
     exact = np.asarray(mcmc.get_samples()["tau"])
     plain = np.asarray(groups.posterior.sample(jax.random.key(1), (4000,))["tau"])
-    better = np.asarray(groups.posterior.resample(jax.random.key(1), 4000, draws=20_000)["tau"])
+    better = np.asarray(
+        groups.posterior.resample(jax.random.key(1), 4000, num_proposals=20_000)["tau"]
+    )
     assert abs(better.mean() - exact.mean()) < abs(plain.mean() - exact.mean()) + 0.05
     assert abs(better.std() - exact.std()) < abs(plain.std() - exact.std()) + 0.02
 
@@ -304,7 +325,7 @@ def supports(y):
 @pytest.mark.slow
 def test_nuts_starts_from_a_fit_of_bounded_sites():
     y = jnp.array([2.0, 3.0, 2.5])
-    posterior = asvi.fit(supports, y, progress=False).posterior
+    posterior = asvi.fit(supports, y, progress_bar=False).posterior
     init = posterior.nuts_init()
     assert np.all(np.asarray(init["inverse_mass_matrix"]) > 0)
     kernel = NUTS(supports, inverse_mass_matrix=init["inverse_mass_matrix"])
@@ -317,15 +338,15 @@ def test_nuts_starts_from_a_fit_of_bounded_sites():
 
 
 def test_predictions_at_the_data_and_elsewhere(groups):
-    here = groups.posterior.predictive(jax.random.key(0), draws=300)
+    here = groups.posterior.predictive(jax.random.key(0), num_samples=300)
     assert here["y"].shape == (300, 6)
-    moved = groups.posterior.predictive(jax.random.key(0), X + 100, draws=300)
+    moved = groups.posterior.predictive(jax.random.key(0), X + 100, num_samples=300)
     assert abs(np.mean(moved["y"]) - np.mean(here["y"]) - 100) < 1.0
     assert np.std(here["y"]) > 1.0
 
 
 def test_arviz_has_all_groups_and_plate_names(groups):
-    data = groups.to_arviz(draws=50)
+    data = groups.to_arviz(num_samples=50)
     for group in (
         "posterior",
         "prior",
@@ -372,12 +393,18 @@ def test_members_of_a_subsampled_plate_are_not_mixed_up():
 
     family = asvi.families.ConvexUpdate()
     y = jnp.arange(6.0)
-    result = asvi.fit(model, y, family=family, progress=False, steps=250, restarts=2)
+    result = asvi.fit(
+        model,
+        y,
+        family=family,
+        progress_bar=False,
+        training=asvi.Training(num_steps=250, num_restarts=2),
+    )
     told = str(result)
     assert "theta: a random 2 of 6 in each draw" in told
     assert "theta[0]" not in told
     with pytest.warns(UserWarning, match="theta, y: in a subsampled plate"):
-        data = result.to_arviz(draws=20)
+        data = result.to_arviz(num_samples=20)
     assert set(data.posterior.data_vars) == {"mu"}
     assert "sample_stats" in data
 
@@ -385,7 +412,13 @@ def test_members_of_a_subsampled_plate_are_not_mixed_up():
 def test_a_run_stopped_early_is_not_trusted():
     task = asvi.tasks.get("eight-schools")
     family = asvi.families.ConvexUpdate()
-    result = asvi.fit(task.model, *task.args, family=family, progress=False, steps=250, restarts=2)
+    result = asvi.fit(
+        task.model,
+        *task.args,
+        family=family,
+        progress_bar=False,
+        training=asvi.Training(num_steps=250, num_restarts=2),
+    )
     report = result.diagnose()
     assert not result.converged
     assert report.verdict == "not trustworthy"
@@ -407,8 +440,8 @@ def test_ctrl_c_returns_the_best_so_far(monkeypatch, no_first_look):
         return step(*args)
 
     monkeypatch.setattr("asvi.fitting.training.run.step_chunk", stopping)
-    result = asvi.fit(normal_model, Y, progress=False)
-    assert result.steps == 3 * 250
+    result = asvi.fit(normal_model, Y, progress_bar=False)
+    assert result.num_steps == 3 * 250
     assert "interrupted" in result.message
     assert not result.converged
     assert np.isfinite(result.elbo)
@@ -422,8 +455,8 @@ import asvi
 from tests.results.test_fit import QUICK, X, Y, groups_model
 from functools import partial
 from asvi.fitting.training import run
-from asvi.results import fit
-fit.TrainingSettings = partial(fit.TrainingSettings, checkpoint_seconds=0.0)
+from asvi.fitting.training import asked
+asked.TrainingSettings = partial(asked.TrainingSettings, checkpoint_seconds=0.0)
 step, calls = run.step_chunk, []
 def stopping(*args):
     calls.append(1)
@@ -431,8 +464,8 @@ def stopping(*args):
         os.kill(os.getpid(), signal.SIGKILL)
     return step(*args)
 run.step_chunk = stopping
-asvi.fit(groups_model, X, y=Y, key=jax.random.key(5), checkpoint={path!r},
-         **{{**QUICK, "steps": 2500}})
+asvi.fit(groups_model, X, y=Y, rng_key=5, checkpoint={path!r},
+         **{{**QUICK, "training": asvi.Training(num_steps=2500)}})
 """
 
 
@@ -441,20 +474,20 @@ def test_a_killed_run_goes_on_to_the_same_result(tmp_path):
     program = PROGRAM.format(root=str(Path(__file__).parents[2]), path=path)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
-    settings = {**QUICK, "steps": 2500}
-    whole = asvi.fit(groups_model, X, y=Y, key=jax.random.key(5), **settings)
-    again = {"progress": False, "family": QUICK["family"]}
-    resumed = asvi.resume(path, groups_model, X, y=Y, **again)
+    settings = {**QUICK, "training": asvi.Training(num_steps=2500)}
+    whole = asvi.fit(groups_model, X, y=Y, rng_key=jax.random.key(5), **settings)
+    again = {**settings, "checkpoint": path, "rng_key": 5}
+    resumed = asvi.fit(groups_model, X, y=Y, **again)
     assert resumed.elbo == whole.elbo
     assert all(np.array_equal(resumed.params[k], whole.params[k]) for k in whole.params)
     with pytest.raises(AsviError, match=r"run: model and data(?s:.*)left untouched"):
-        asvi.resume(path, groups_model, X, y=Y + 1, **again)
+        asvi.fit(groups_model, X, y=Y + 1, **again)
 
     header, arrays = read_file(path, checkpoint.KIND)  # as a version with other arrays wrote it
     header["problem"]["version of asvi"] = []
     write_file(path, header, {name: x for name, x in arrays.items() if name != "limit"})
     with pytest.raises(AsviError, match="belongs to another run: version of asvi"):
-        asvi.resume(path, groups_model, X, y=Y, **again)
+        asvi.fit(groups_model, X, y=Y, **again)
 
 
 # ---------------------------------------------------------------------------------------- files
@@ -464,7 +497,7 @@ def test_a_family_is_read_by_the_names_that_its_arguments_had(tmp_path):
     """``blocks`` of a structured normal was ``cells``."""
     path = tmp_path / "fit.asvi"
     family = asvi.families.StructuredNormal(blocks=False)
-    fitted = asvi.fit(normal_model, Y, family=family, progress=False)
+    fitted = asvi.fit(normal_model, Y, family=family, progress_bar=False)
     fitted.save(path)
     header, arrays = read_file(path, "an asvi fit")
     assert header["family"]["settings"] == {"blocks": False}
@@ -477,15 +510,22 @@ def test_a_family_is_read_by_the_names_that_its_arguments_had(tmp_path):
 
 def test_an_old_checkpoint_is_refused_in_words(tmp_path):
     path = tmp_path / "run.ckpt"
-    asvi.fit(normal_model, Y, checkpoint=path, **{**QUICK, "steps": 500})
+    asvi.fit(
+        normal_model, Y, checkpoint=path, **{**QUICK, "training": asvi.Training(num_steps=500)}
+    )
     header, arrays = read_file(path, checkpoint.KIND)
     header["plan"]["lanes"] = header["plan"].pop("restarts")
     header["problem"]["version of asvi"] = []
     write_file(path, header, arrays)
+    with (
+        pytest.warns(FutureWarning, match="resume"),
+        pytest.raises(AsviError, match="another run: version of asvi differ"),
+    ):
+        asvi.resume(path, normal_model, Y)
     with pytest.raises(AsviError, match="another run: version of asvi differ"):
-        asvi.resume(path, normal_model, Y, progress=False)
-    with pytest.raises(AsviError, match="another run: version of asvi differ"):
-        asvi.fit(normal_model, Y, checkpoint=path, **{**QUICK, "steps": 500})
+        asvi.fit(
+            normal_model, Y, checkpoint=path, **{**QUICK, "training": asvi.Training(num_steps=500)}
+        )
 
 
 def test_a_saved_fit_draws_without_the_data(groups, tmp_path):
@@ -504,7 +544,9 @@ def test_a_saved_fit_draws_without_the_data(groups, tmp_path):
 
 def test_the_data_are_not_in_the_file(tmp_path):
     secret = np.full(6, 12345.678, np.float32)
-    result = asvi.fit(groups_model, X, y=secret, **{**QUICK, "steps": 500})
+    result = asvi.fit(
+        groups_model, X, y=secret, **{**QUICK, "training": asvi.Training(num_steps=500)}
+    )
     path = tmp_path / "fit.asvi"
     result.save(path)
     _, arrays = read_file(path, "an asvi fit")
@@ -556,7 +598,7 @@ def test_a_damaged_or_foreign_file_is_refused(tmp_path):
 
 def test_a_path_that_cannot_be_written_is_said_before_any_work(tmp_path, groups):
     with pytest.raises(AsviError, match=r"does not exist. Make it first: mkdir -p"):
-        asvi.fit(normal_model, Y, checkpoint=tmp_path / "no" / "run.ckpt", progress=False)
+        asvi.fit(normal_model, Y, checkpoint=tmp_path / "no" / "run.ckpt", progress_bar=False)
     with pytest.raises(AsviError, match="is a folder"):
         groups.save(tmp_path)
 
@@ -566,9 +608,9 @@ def test_a_path_that_cannot_be_written_is_said_before_any_work(tmp_path, groups)
 
 def test_data_that_are_no_numbers():
     with pytest.raises(ModelError, match=r"argument 1 is an array of <U3(?s:.*)factorize"):
-        asvi.fit(normal_model, np.array(["1.0", "2.0"]), progress=False)
+        asvi.fit(normal_model, np.array(["1.0", "2.0"]), progress_bar=False)
     with pytest.raises(ModelError, match=r"argument `y` is an array of object"):
-        asvi.fit(groups_model, X, y=np.array([1.0, None], object), progress=False)
+        asvi.fit(groups_model, X, y=np.array([1.0, None], object), progress_bar=False)
 
 
 def test_a_likelihood_that_is_minus_infinity_everywhere():
@@ -577,38 +619,38 @@ def test_a_likelihood_that_is_minus_infinity_everywhere():
         numpyro.sample("y", dist.Uniform(0.0, scale), obs=y)
 
     with pytest.raises(SiteError, match=r"site 'y'"):
-        asvi.fit(model, jnp.array(5.0), progress=False)
+        asvi.fit(model, jnp.array(5.0), progress_bar=False)
 
 
 def test_nan_in_the_data_and_no_latent_site():
     with pytest.raises(SiteError, match="site 'y'"):
-        asvi.fit(normal_model, np.array([1.0, np.nan], np.float32), progress=False)
+        asvi.fit(normal_model, np.array([1.0, np.nan], np.float32), progress_bar=False)
 
     def nothing(y):
         numpyro.sample("y", dist.Normal(0.0, 1.0), obs=y)
 
     with pytest.raises(ModelError, match="no latent site"):
-        asvi.fit(nothing, jnp.array(1.0), progress=False)
+        asvi.fit(nothing, jnp.array(1.0), progress_bar=False)
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"draws": 0}, "draws must be a whole number"),
-        ({"steps": 2.5}, "steps must be a whole number"),
-        ({"restarts": -1}, "restarts must be a whole number"),
-        ({"tolerance": 0.0}, "tolerance must be positive"),
+        ({"training": asvi.Training(num_particles=0)}, "num_particles must be a whole number"),
+        ({"training": asvi.Training(num_steps=2.5)}, "num_steps must be a whole number"),
+        ({"training": asvi.Training(num_restarts=-1)}, "num_restarts must be a whole number"),
+        ({"training": asvi.Training(elbo_tolerance=0.0)}, "elbo_tolerance must be positive"),
     ],
 )
 def test_settings_out_of_range(settings, message):
     with pytest.raises(AsviError, match=message):
-        asvi.fit(normal_model, Y, progress=False, **settings)
+        asvi.fit(normal_model, Y, progress_bar=False, **settings)
 
 
 @pytest.mark.parametrize(
     ("effective", "shift", "verdict"),
     [
-        (3400.0, 0.02, "usable with resampling"),
+        (3400.0, 0.02, "usable"),
         (1500.0, 0.02, "not trustworthy"),
         (3400.0, 0.4, "not trustworthy"),
     ],

@@ -31,7 +31,12 @@ def model(x, y=None):
 @pytest.fixture(scope="module")
 def schools():
     task = asvi.tasks.get("eight-schools")
-    return asvi.fit(task.model, *task.args, progress=False, steps=2000, restarts=2)
+    return asvi.fit(
+        task.model,
+        *task.args,
+        progress_bar=False,
+        training=asvi.Training(num_steps=2000, num_restarts=2),
+    )
 
 
 def run_cli(monkeypatch, capsys, *arguments):

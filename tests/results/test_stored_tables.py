@@ -65,7 +65,7 @@ TIMED = pandas.DataFrame({"t": pandas.date_range("2024", periods=6, freq="s"), "
     ids=["categories", "dates as index", "times", "series", "words", "masked array"],
 )
 def test_a_loaded_fit_has_the_same_draws(model, data, tmp_path):
-    result = asvi.fit(model, data, family=StructuredNormal(), progress=False)
+    result = asvi.fit(model, data, family=StructuredNormal(), progress_bar=False)
     result.save(tmp_path / "fit.asvi")
     for given in ((), (data,)):
         loaded = asvi.load(tmp_path / "fit.asvi", model, *given)

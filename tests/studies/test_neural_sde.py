@@ -111,7 +111,7 @@ def test_unknown_problems_are_named():
 def test_coupled_listens_within_a_step_and_to_the_last(generator):
     guide = asvi.autoguide(neural_sde, family=families(4, 10)["coupled"])
     episode = simulate(jax.random.key(3), generator, "filtering")
-    svi = SVI(neural_sde, guide, asvi.in_units(optax.adam(1e-2), guide), asvi.ELBO())
+    svi = SVI(neural_sde, guide, asvi.natural_units(optax.adam(1e-2), guide), asvi.ELBO())
     data = (episode.drift, generator, episode.frames, episode.seen)
     params = svi.get_params(svi.init(jax.random.key(0), *data))
     assert params["auto/x/coupling/within"].shape == (10, 4, 4)

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from asvi import tasks
 from asvi.errors import AsviError
+from asvi.fitting.training.asked import Training
 from asvi.program.compiling import keep_programs
 
 app = typer.Typer(
@@ -63,7 +64,13 @@ def fit_command(
     for path in (out, target):  # before any work is done
         if path is not None:
             check_writable(path)
-    result = fit(function, *args, key=jax.random.key(seed), steps=steps, **arrays)
+    result = fit(
+        function,
+        *args,
+        rng_key=jax.random.key(seed),
+        training=Training(num_steps=steps),
+        **arrays,
+    )
     console = Console()
     if out is not None:
         result.save(out, model_path=where)

@@ -2,6 +2,6 @@
 
 from asvi.distributions import catalogue, wrappers  # they fill the registry
 from asvi.distributions.registry import decompose, register_parameters
-from asvi.distributions.substitutions import register_substitution
+from asvi.distributions.substitutions import register_stand_in
 
-__all__ = ["catalogue", "decompose", "register_parameters", "register_substitution", "wrappers"]
+__all__ = ["catalogue", "decompose", "register_parameters", "register_stand_in", "wrappers"]

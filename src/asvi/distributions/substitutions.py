@@ -46,12 +46,12 @@ from asvi.distributions.registry import Decomposition, decompose, decomposer, re
 from asvi.distributions.student_t import HalfStudentTTransform, TransformedStudentT
 from asvi.distributions.wrappers import folded, left_truncated
 
-__all__ = ["half_of", "register_substitution", "substitution_of"]
+__all__ = ["half_of", "register_stand_in", "substitution_of"]
 
 _SUBSTITUTIONS: dict[type, Callable[[Distribution], Distribution]] = {}
 
 
-def register_substitution(
+def register_stand_in(
     cls: type[Distribution], stand_in: Callable[[Distribution], Distribution]
 ) -> None:
     """Let the guide sample sites of class ``cls`` from ``stand_in(prior)``, updated.
@@ -62,7 +62,7 @@ def register_substitution(
     >>> from asvi.distributions.registry import decompose
     >>> class Rate(dist.Exponential):
     ...     pass
-    >>> register_substitution(Rate, lambda d: dist.Gamma(jnp.ones_like(d.rate), d.rate))
+    >>> register_stand_in(Rate, lambda d: dist.Gamma(jnp.ones_like(d.rate), d.rate))
     >>> list(decompose(Rate(2.0)).leaves)
     ['concentration', 'rate']
     """
@@ -84,7 +84,7 @@ def substitution_of(cls: type) -> Callable[[Distribution], Distribution] | None:
 
 def _stands_in_for(cls: type[Distribution]):
     def register(stand_in):
-        register_substitution(cls, stand_in)
+        register_stand_in(cls, stand_in)
         return stand_in
 
     return register
@@ -103,9 +103,9 @@ def _through_quantile(kind: str, scale_of: Callable[[Any], Any]):
     return stand_in
 
 
-register_substitution(dist.HalfNormal, _through_quantile("half_normal", lambda d: d.scale))
-register_substitution(dist.HalfCauchy, _through_quantile("half_cauchy", lambda d: d.scale))
-register_substitution(dist.Exponential, _through_quantile("exponential", lambda d: 1.0 / d.rate))
+register_stand_in(dist.HalfNormal, _through_quantile("half_normal", lambda d: d.scale))
+register_stand_in(dist.HalfCauchy, _through_quantile("half_cauchy", lambda d: d.scale))
+register_stand_in(dist.Exponential, _through_quantile("exponential", lambda d: 1.0 / d.rate))
 
 
 @_stands_in_for(dist.Cauchy)

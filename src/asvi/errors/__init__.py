@@ -21,12 +21,17 @@ import numpyro
 
 __all__ = [
     "AsviError",
+    "AsviWarning",
+    "DataWarning",
     "FamilyError",
     "InternalError",
     "LossError",
     "ModelError",
     "NotHeldError",
+    "PerformanceWarning",
     "SiteError",
+    "StoredFitError",
+    "VerdictWarning",
     "changed",
     "is_library_file",
     "name_used_twice",
@@ -92,6 +97,10 @@ class LossError(AsviError):
     """The loss would be silently wrong on this model."""
 
 
+class StoredFitError(AsviError):
+    """A file is not what it should be: of another model, of another version, or broken."""
+
+
 class InternalError(AsviError):
     """`asvi` contradicts itself: a fault of the library, not of the model.
 
@@ -109,6 +118,27 @@ class InternalError(AsviError):
 
     def __reduce__(self) -> Any:
         return _restored, (type(self), self.args, {**self.__dict__, "result": None})
+
+
+class AsviWarning(UserWarning):
+    """Base class of all warnings of `asvi`, but for old names (``FutureWarning``).
+
+    >>> import warnings
+    >>> warnings.simplefilter("ignore", AsviWarning)   # to silence them all
+    >>> warnings.simplefilter("error", VerdictWarning)   # to stop at a bad fit
+    """
+
+
+class VerdictWarning(AsviWarning):
+    """The verdict on a fit is *not trustworthy*."""
+
+
+class PerformanceWarning(AsviWarning):
+    """The model can be written so that it runs faster, or that gradients have less noise."""
+
+
+class DataWarning(AsviWarning):
+    """Something is left out of a result, or taken for something else, because of the data."""
 
 
 def with_mended(problem: str, mended: str | None = None, advice: str = "") -> str:
@@ -143,13 +173,13 @@ def name_used_twice(name: str) -> SiteError:
     )
 
 
-def warn_user(text: str) -> None:
+def warn_user(text: str, category: type[Warning] = AsviWarning) -> None:
     """Warn, and show as the place the user's own line, not a line of a library."""
     frame: FrameType | None = inspect.currentframe()
     level = 0
     while frame is not None and is_library_file(frame.f_code.co_filename):
         frame, level = frame.f_back, level + 1
-    warnings.warn(text, stacklevel=level + 1)
+    warnings.warn(text, category, stacklevel=level + 1)
 
 
 def is_library_file(filename: str) -> bool:

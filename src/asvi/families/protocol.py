@@ -46,6 +46,7 @@ __all__ = [
     "Family",
     "JointFamily",
     "OwnObject",
+    "families_by_name",
     "family_class",
     "name_of",
 ]
@@ -58,6 +59,12 @@ _CLASSES: dict[str, type] = {}
 def family_class(name: str) -> Any:
     """The class of a family, as a file names it; None where there is none in this process."""
     return _CLASSES.get(name)
+
+
+def families_by_name() -> dict[str, Any]:
+    """Classes of families by name, those of users among them."""
+    found = {name: cls for name, cls in _CLASSES.items() if issubclass(cls, AnyFamily)}
+    return {n: cls for n, cls in found.items() if not cls.__abstractmethods__}
 
 
 class OwnObject(NamedTuple):

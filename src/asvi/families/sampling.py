@@ -57,13 +57,13 @@ class SamplingGuide:
         quantiles: Any,
         *args: Any,
         rng_key: jax.Array | None = None,
-        num_draws: int = 4000,
+        num_samples: int = 4000,
         **kwargs: Any,
     ) -> dict[str, jax.Array]:
-        """Marginal quantiles of each latent site, on a leading axis, from ``num_draws`` draws."""
+        """Marginal quantiles of each latent site, on a leading axis, from ``num_samples`` draws."""
         args, kwargs = self._arguments(args, kwargs)
         key = jax.random.key(0) if rng_key is None else rng_key
-        draws = self.sample_posterior(key, params, *args, sample_shape=(num_draws,), **kwargs)
+        draws = self.sample_posterior(key, params, *args, sample_shape=(num_samples,), **kwargs)
         latent = {site.name for site in self.program.latent}
         levels = jnp.asarray(quantiles)
         return {

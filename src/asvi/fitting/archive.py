@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from asvi.errors import AsviError
+from asvi.errors import AsviError, StoredFitError
 
 __all__ = ["check_writable", "read_file", "whole_file", "write_file"]
 
@@ -50,7 +50,7 @@ def read_file(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, np
     """Header and arrays of a file whose header says ``"kind": kind``."""
     path = Path(path)
     if not path.exists():
-        raise AsviError(f"There is no file {path}.")
+        raise StoredFitError(f"There is no file {path}.")
     try:
         with zipfile.ZipFile(path) as bundle:
             header = json.loads(bundle.read("header.json"))
@@ -61,12 +61,12 @@ def read_file(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, np
                         array = np.lib.format.read_array(member, allow_pickle=False)
                     arrays[_deep(name.removesuffix(".npy"))] = array
     except (zipfile.BadZipFile, KeyError, ValueError, EOFError, OSError) as error:
-        raise AsviError(
+        raise StoredFitError(
             f"{path} is not a file of asvi, or it is damaged ({type(error).__name__}: {error})."
         ) from error
     if not isinstance(header, dict) or header.get("kind") != kind:
         found = header.get("kind") if isinstance(header, dict) else None
-        raise AsviError(f"{path} holds {found or 'something else'}, not {kind}.")
+        raise StoredFitError(f"{path} holds {found or 'something else'}, not {kind}.")
     return header, arrays
 
 

@@ -25,6 +25,8 @@ class SearchDetails:
     gains: list[float] = field(default_factory=lambda: [0.0])
     chunk: int = 1
     """Steps that an entry of ``losses`` stands for."""
+    skipped_steps: int = 0
+    """Gradients that were not finite: none is taken."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,8 @@ class TrainingDetails:
     """Restarts that share the draws in the end."""
     draws_per_step: int
     rounding: float = field(default=0.0)
+    skipped_steps: int = 0
+    """Gradients that were not finite, of all restarts."""
 
 
 Details = SearchDetails | TrainingDetails

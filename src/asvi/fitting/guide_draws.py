@@ -14,6 +14,7 @@ import numpy as np
 from asvi.errors import AsviError
 from asvi.fitting.correction.pareto_smoothing import SmoothedWeights, pareto_smooth
 from asvi.fitting.problem import Problem
+from asvi.program.random_key import as_key
 from asvi.program.run_trace import joint_log_density, log_density, trace_of
 
 __all__ = ["Draws", "GuideDraws"]
@@ -130,10 +131,10 @@ class GuideDraws:
                     )
         return names + [name for name in self.parts if name in draws]
 
-    def importance(self, key: jax.Array, draws: int = 2000) -> tuple[Draws, SmoothedWeights]:
+    def importance(self, rng_key: Any, num_samples: int = 2000) -> tuple[Draws, SmoothedWeights]:
         """Draws, and their Pareto-smoothed weights against the exact posterior."""
         self.problem.arguments.require_data("importance weights")
-        drawn, log_q = self.draw(key, (draws,))
+        drawn, log_q = self.draw(as_key(rng_key), (num_samples,))
         log_p, log_q = np.asarray(self.model_log_prob(drawn), float), np.asarray(log_q, float)
         # A draw beyond what floats hold has no density at all: it weighs nothing.
         log_ratio = log_p - np.where(np.isfinite(log_q), log_q, np.inf)

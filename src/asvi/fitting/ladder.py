@@ -13,7 +13,7 @@ import numpy as np
 
 from asvi.fitting.details import is_within
 from asvi.fitting.diagnostics.judge import judge
-from asvi.fitting.diagnostics.report import BAD, GOOD
+from asvi.fitting.diagnostics.report import Verdict
 from asvi.fitting.outcome import Outcome, Refusal
 from asvi.fitting.request import Request
 from asvi.fitting.rungs import gaussian, trained
@@ -44,8 +44,8 @@ def _may_end(outcome: Outcome, request: Request) -> bool:
     if outcome.was_stopped or request.effort == "quick":
         return True
     if request.effort == "thorough":
-        return is_within(outcome.details, request.plan.tolerance)
-    return judge(outcome, request.settings.verdict).verdict != BAD
+        return is_within(outcome.run, request.plan.tolerance)
+    return judge(outcome, request.settings.verdict).ok
 
 
 def _better(first: Outcome, then: Outcome, request: Request) -> Outcome:
@@ -53,8 +53,8 @@ def _better(first: Outcome, then: Outcome, request: Request) -> Outcome:
     keeps_first = first.elbo - then.elbo > 2 * np.hypot(first.elbo_se, then.elbo_se)
     if request.effort != "thorough" and then.correction is not None:
         verdicts = (judge(x, request.settings.verdict).verdict for x in (first, then))
-        one, other = ({GOOD: 2, BAD: 0}.get(verdict, 1) for verdict in verdicts)
-        keeps_first = one > other if one != other else keeps_first
+        one, other = (list(Verdict).index(verdict) for verdict in verdicts)
+        keeps_first = one < other if one != other else keeps_first
     if not keeps_first:
         return then
     first.family_reason = f"StructuredNormal: {then.problem.family.name} was no better"

@@ -26,10 +26,11 @@ class Outcome:
     params: dict[str, jax.Array]
     converged: bool
     message: str
-    steps: int
-    skipped_steps: int
+    num_steps: int
+    """Gradient steps, or natural ones."""
     seconds: float
-    details: Details
+    run: Details
+    """What the search or the training tells of itself."""
     problem: Problem = field(repr=False)
     family_reason: str = ""
     """Which family it is of, and why, in words."""

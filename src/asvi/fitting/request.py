@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,27 @@ import jax
 
 from asvi.density.settings import DensitySettings
 from asvi.errors import AsviError
+from asvi.families.given import as_family
 from asvi.fitting.correction.settings import CorrectionSettings
 from asvi.fitting.settings import FitSettings
+from asvi.fitting.training.asked import settings_for
 from asvi.fitting.training.settings import TrainingSettings
+from asvi.program.random_key import as_key
 
-__all__ = ["EFFORTS", "Request", "checked_effort", "checked_error"]
+__all__ = ["DEFAULTS", "EFFORTS", "Request", "checked_effort", "checked_error"]
 
 EFFORTS = ("quick", "auto", "thorough")
+#: Options of :func:`asvi.fit`, as they are if nothing is said.
+DEFAULTS: dict[str, Any] = {
+    "rng_key": None,
+    "family": None,
+    "effort": "auto",
+    "max_error": CorrectionSettings.max_error,
+    "discrete": None,
+    "training": None,
+    "checkpoint": None,
+    "progress_bar": None,
+}
 
 
 @dataclass(frozen=True)
@@ -41,8 +56,8 @@ class Request:
     """Whether there has to be a state in the checkpoint."""
     effort: str = "auto"
     max_error: float = CorrectionSettings.max_error
-    draws: int | None = None
-    """Draws per step that were asked for."""
+    num_particles: int | None = None
+    """Draws per gradient step that were asked for."""
     density: DensitySettings = field(default_factory=DensitySettings)
     """Limits of what is made of the model's density."""
     settings: FitSettings = FitSettings()
@@ -53,6 +68,33 @@ class Request:
         """How draws are corrected, to the error that was asked for."""
         return replace(self.settings.correction, max_error=self.max_error)
 
+    @classmethod
+    def of(
+        cls,
+        model: Callable,
+        args: tuple,
+        kwargs: dict[str, Any],
+        options: Mapping[str, Any],
+        started_at: float,
+    ) -> Request:
+        """The request that a user's options make; raises where they are none."""
+        training, key = options["training"], options["rng_key"]
+        return cls(
+            model=model,
+            args=args,
+            kwargs=kwargs,
+            key=None if key is None else as_key(key),
+            plan=settings_for(training),
+            started_at=started_at,
+            family=as_family(options["family"]),
+            discrete=options["discrete"] or "auto",
+            progress=is_shown(options["progress_bar"]),
+            checkpoint=options["checkpoint"],
+            effort=checked_effort(options["effort"]),
+            max_error=checked_error(options["max_error"]),
+            num_particles=None if training is None else training.num_particles,
+        )
+
     @property
     def asks_for_training(self) -> bool:
         """Whether it says something that only a trained guide can do."""
@@ -62,6 +104,13 @@ class Request:
     def a_key(self) -> jax.Array:
         """The key, or that of the default."""
         return jax.random.key(0) if self.key is None else self.key
+
+
+def is_shown(progress_bar: bool | None) -> bool:
+    """Whether progress is shown: as it was asked for, else where somebody can look."""
+    if progress_bar is not None:
+        return bool(progress_bar)
+    return sys.stderr.isatty() or "ipykernel" in sys.modules
 
 
 def checked_effort(effort: str | None) -> str:

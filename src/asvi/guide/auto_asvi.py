@@ -66,7 +66,8 @@ def autoguide(
     """The guide of any family: :class:`AutoASVI` for families of sites, or a joint one.
 
     >>> import numpyro, numpyro.distributions as dist
-    >>> from asvi.families import ConvexUpdate, MultivariateNormal
+    >>> from asvi.families import ConvexUpdate
+    >>> from asvi.families.baselines import MultivariateNormal
     >>> model = lambda: numpyro.sample("x", dist.Normal(0.0, 1.0))
     >>> type(autoguide(model, family=ConvexUpdate())).__name__
     'AutoASVI'

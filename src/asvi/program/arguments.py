@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,7 +19,7 @@ import numpy as np
 from asvi.errors import AsviError, ModelError
 from asvi.program.argument_copies import Kept
 
-__all__ = ["Arguments", "arrays_in", "check_arrays", "check_options"]
+__all__ = ["Arguments", "arrays_in", "check_arrays"]
 
 
 class Arguments:
@@ -71,32 +70,6 @@ def _on_copies(model: Callable) -> Callable:
         return model(*args, **kwargs)
 
     return called
-
-
-def check_options(model: Callable, call: str, options: dict[str, Any]) -> None:
-    """Raise where an option of ``call`` that was given, not None, is an argument of the model, too.
-
-    >>> def model(y, steps=1): ...
-    >>> check_options(model, "asvi.fit", {"steps": 50})
-    Traceback (most recent call last):
-    ...
-    asvi.errors.AsviError: `steps` is an option of asvi.fit and an argument of the model...
-    """
-    try:
-        parameters = inspect.signature(model).parameters
-    except (TypeError, ValueError):  # a callable that does not say
-        return
-    bound = model.keywords if isinstance(model, functools.partial) else {}
-    for name, value in options.items():
-        about = None if name in bound else parameters.get(name)
-        if value is not None and about is not None and about.kind is not about.VAR_KEYWORD:
-            raise AsviError(
-                f"`{name}` is an option of {call} and an argument of the model; which is meant by "
-                f"{name}={value!r}?\nWrite instead, for the model:\n"
-                f"    {call}(functools.partial(model, {name}={value!r}), ...)\n"
-                f"or, for {call}:\n"
-                f"    {call}(lambda *args: model(*args), ..., {name}={value!r})"
-            )
 
 
 def arrays_in(args: tuple, kwargs: dict[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -78,27 +78,29 @@ class CorrectedPosterior(Posterior):
         return {n: x.mean(0) for n, x in flat.items()}, {n: x.std(0) for n, x in flat.items()}
 
     def quantiles(
-        self, levels: Any = (0.05, 0.5, 0.95), draws: int | None = None
+        self, levels: Any = (0.05, 0.5, 0.95), num_samples: int | None = None
     ) -> dict[str, np.ndarray]:
         """Marginal quantiles of each site, from all draws; the levels are the first axis."""
         flat = self.correction.pool.flat()
         return {n: np.quantile(np.asarray(x, float), levels, axis=0) for n, x in flat.items()}
 
-    def resample(self, key: jax.Array, n: int = 1000, *, draws: int | None = None) -> Draws:
-        """``n`` draws. They are corrected already: the same as ``sample(key, (n,))``."""
-        return self.sample(key, (n,))
+    def resample(
+        self, rng_key: Any, num_samples: int = 1000, *, num_proposals: int | None = None
+    ) -> Draws:
+        """They are corrected already: the same as ``sample(rng_key, num_samples)``."""
+        return self.sample(rng_key, num_samples)
 
     def log_prob(self, draws: Draws) -> jax.Array:
         raise _of_the_guide("log_prob(draws)")
 
-    def elbo(self, key: jax.Array, *args: Any, draws: int = 100, **kwargs: Any) -> Any:
-        raise _of_the_guide("elbo(key)")
+    def elbo(self, rng_key: Any, num_samples: int = 100) -> Any:
+        raise _of_the_guide("elbo(rng_key)")
 
-    def importance(self, key: jax.Array, draws: int = 2000) -> Any:
-        raise _of_the_guide("importance(key)")
+    def importance(self, rng_key: Any, num_samples: int = 2000) -> Any:
+        raise _of_the_guide("importance(rng_key)")
 
-    def _at(self, args: tuple, kwargs: dict[str, Any]) -> Posterior:
-        raise _of_the_guide("sample(key, shape, *args)")
+    def at(self, *args: Any, **kwargs: Any) -> Posterior:
+        raise _of_the_guide("at(*args)")
 
 
 def _of_the_guide(call: str) -> AsviError:

@@ -8,119 +8,88 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jax
-import optax
-
-from asvi.errors import AsviError, InternalError
-from asvi.families.amortized.family import Amortized
-from asvi.families.protocol import Family, JointFamily
+from asvi.errors import InternalError, VerdictWarning, warn_user
+from asvi.families.coupled.family import Coupled
 from asvi.fitting.archive import check_writable
 from asvi.fitting.ladder import climb
 from asvi.fitting.outcome import Outcome
-from asvi.fitting.request import Request, checked_effort, checked_error
+from asvi.fitting.problem import Problem
+from asvi.fitting.request import DEFAULTS, Request
 from asvi.fitting.rungs import gaussian, trained
+from asvi.fitting.training.asked import Training
 from asvi.fitting.training.checkpoint import key_and_settings
-from asvi.fitting.training.run import check_plan
-from asvi.fitting.training.settings import TrainingSettings
-from asvi.program.arguments import check_options
+from asvi.program.options import check_options
+from asvi.program.program import Program
 from asvi.results.fitted import Fit
+from asvi.results.old_calls import take_options, with_old_options
+from asvi.results.old_names import say
 from asvi.results.storage import file as stored
 
-__all__ = ["Fit", "fit", "load", "resume"]
+__all__ = ["Fit", "check", "fit", "load", "resume"]
 
 
 def fit(
     model: Callable,
     /,
     *args: Any,
-    key: jax.Array | None = None,
-    family: Family | JointFamily | Mapping[str, Family] | None = None,
-    amortize: str | None = None,
-    draws: int | None = None,
-    steps: int | None = None,
-    restarts: int | None = None,
-    optimizer: optax.GradientTransformation | None = None,
-    tolerance: float | None = None,
+    rng_key: Any = None,
+    family: Any = None,
+    effort: str = "auto",
+    max_error: float = 0.05,
     discrete: str | Mapping[str, str] | None = None,
-    progress: bool | None = None,
+    training: Training | None = None,
     checkpoint: str | Path | None = None,
-    effort: str | None = None,
-    max_error: float | None = None,
+    progress_bar: bool | None = None,
     **kwargs: Any,
 ) -> Fit:
     """The posterior of ``model(*args, **kwargs)``; nothing needs to be tuned.
 
+    Where the verdict on it is *not trustworthy*, it warns (:class:`~asvi.errors.VerdictWarning`).
+
     :param model: an ordinary NumPyro model.
-    :param key: a ``jax.random.key``; the same key gives the same result, bit for bit, on one
-        machine. Without it, ``jax.random.key(0)``.
-    :param family: see :class:`~asvi.guide.AutoASVI`; also a family of the whole model. Without it,
+    :param rng_key: a ``jax.random.key``, or an int; None is 0. The same call gives the same answer,
+        bit for bit, on one machine.
+    :param family: what the variational distribution is made of. An object of
+        :mod:`asvi.families`, one per site (``{"theta*": ConvexUpdate(), "sigma": MeanField()}``), a
+        class of it by its name (``"Coupled"``), or a guide of NumPyro (``AutoMultivariateNormal``).
+        It is trained, and its draws are not corrected. Without it,
         :class:`~asvi.families.StructuredNormal`, whose draws are corrected by weights or moves.
         Where it does not hold the model, or its draws cannot be corrected, it is
         :class:`~asvi.families.Coupled`, or, for large models, what is ahead of two short runs; see
-        :mod:`asvi.fitting.default_family`. A family that is asked for is trained and not corrected.
-    :param amortize: a plate whose latents get their data terms from a network that reads the data
-        of each point, for large or subsampled plates: short for ``family=Amortized(plate=...)``;
-        with ``family`` as its ``base``. See :class:`~asvi.families.Amortized`.
-    :param draws: draws per step and restart (default 2, or 8 where score-function gradients are
-        used); after the race the winner has those of all. In later cycles small models whose
-        gradients are nothing but noise take four times as many.
-    :param steps: the most steps that may be taken (default 24,000), those of four times the draws
-        counted twice.
-    :param restarts: starts that race (default 8).
-    :param optimizer: an optax optimiser in place of Adam with a race over learning rates. It works
-        on parameters in natural units (a location in standard deviations of its site); its steps
-        are still faded out along a cosine in each cycle. Give the same object again to use the same
-        compiled program.
-    :param tolerance: gain in ELBO, in nats, that is not worth another cycle (default 0.01).
+        :mod:`asvi.fitting.default_family`.
+    :param effort: ``"quick"`` corrects draws by weights alone, ``"auto"`` by moves where weights do
+        not do, ``"thorough"`` trains a guide to within the tolerance.
+    :param max_error: two standard errors of every mean, in posterior standard deviations, and of
+        every standard deviation, relative, that the draws are to be below.
     :param discrete: how a trained guide has gradients of discrete sites, for all or by site name:
         ``"enumerate"``, ``"score"`` or ``"auto"``; see :class:`~asvi.objective.ELBO`. Without it,
         sites of finitely many values are summed out where they can be, and no guide is trained.
-    :param progress: show a line of progress (default True).
-    :param checkpoint: a file that the run is saved to as it goes; after a kill, the same call, or
-        :func:`resume`, goes on from there to the same result. Draws are not corrected then.
-    :param effort: ``"quick"`` corrects draws by weights alone, ``"auto"``, the default, by moves
-        where weights do not do, ``"thorough"`` trains a guide to within the tolerance.
-    :param max_error: two standard errors of every mean, in posterior standard deviations, and of
-        every standard deviation, relative, that the draws are to be below (default 0.05).
+    :param training: how a guide is trained, where it comes to that: a :class:`Training`.
+    :param checkpoint: a file that a training is saved to as it goes; after a kill, the same call
+        goes on from there to the same result. Draws are not corrected then.
+    :param progress_bar: show a line of progress. Without it, on a terminal or in a notebook.
 
-    >>> import jax, jax.numpy as jnp, numpyro, numpyro.distributions as dist, asvi
+    >>> import jax.numpy as jnp, numpyro, numpyro.distributions as dist, asvi
     >>> def model(y):
     ...     mu = numpyro.sample("mu", dist.Normal(0.0, 10.0))
     ...     numpyro.sample("y", dist.Normal(mu, 1.0).expand([3]).to_event(1), obs=y)
-    >>> result = asvi.fit(model, jnp.array([1.0, 2.0, 3.0]), progress=False)
-    >>> bool(abs(result.elbo - -6.631) < 0.01), result.diagnose().verdict
-    (True, 'good')
+    >>> result = asvi.fit(model, jnp.array([1.0, 2.0, 3.0]))
+    >>> bool(abs(result.elbo - -6.631) < 0.01), result.verdict == "good"
+    (True, True)
     """
     started_at = time.monotonic()
+    kwargs, old = take_options(model, kwargs)
     options = {
-        "key": key, "family": family, "amortize": amortize, "draws": draws, "steps": steps,
-        "restarts": restarts, "optimizer": optimizer, "tolerance": tolerance,
-        "discrete": discrete, "progress": progress, "checkpoint": checkpoint,
-        "effort": effort, "max_error": max_error,
+        "rng_key": rng_key, "family": family, "effort": effort, "max_error": max_error,
+        "discrete": discrete, "training": training, "checkpoint": checkpoint,
+        "progress_bar": progress_bar,
     }  # fmt: skip
-    check_options(model, "asvi.fit", options)
-    max_error, effort = checked_error(max_error), checked_effort(effort)
-    chosen = {"draws": draws, "max_steps": steps, "restarts": restarts, "tolerance": tolerance}
-    plan = TrainingSettings(**{name: value for name, value in chosen.items() if value is not None})
-    check_plan(plan)
+    check_options(model, "asvi.fit", args, {n: x for n, x in options.items() if x != DEFAULTS[n]})
+    options = with_old_options(options, old)
     if checkpoint is not None:
         check_writable(checkpoint)
-    request = Request(
-        model=model,
-        args=args,
-        kwargs=kwargs,
-        key=key,
-        plan=_with_optimizer(plan, optimizer),
-        started_at=started_at,
-        family=_family(family, amortize),
-        discrete=discrete or "auto",
-        progress=progress is not False,
-        checkpoint=checkpoint,
-        effort=effort,
-        max_error=max_error,
-        draws=draws,
-    )
-    return _climb(request, asked={"model": model, **options})
+    request = Request.of(model, args, kwargs, options, started_at)
+    return _warned(_climb(request, asked={"model": model, **options}))
 
 
 def _climb(request: Request, **about: Any) -> Fit:
@@ -138,41 +107,26 @@ def _climb(request: Request, **about: Any) -> Fit:
 
 
 def resume(
-    path: str | Path,
-    model: Callable,
-    /,
-    *args: Any,
-    family: Family | JointFamily | Mapping[str, Family] | None = None,
-    amortize: str | None = None,
-    optimizer: optax.GradientTransformation | None = None,
-    discrete: str | Mapping[str, str] | None = None,
-    progress: bool | None = None,
-    **kwargs: Any,
+    path: str | Path, model: Callable, /, *args: Any, family: Any = None, **kwargs: Any
 ) -> Fit:
-    """Go on with the run that ``fit(..., checkpoint=path)`` began, to the result it would have had.
+    """As it was in 0.1: go on with the run that ``fit(..., checkpoint=path)`` began.
 
-    The data are not in the file: give the same model and data again, and what else was given to
-    :func:`fit` of family, optimiser and ``discrete``.
+    Today the same call of :func:`fit` goes on.
     """
+    say("asvi.resume(path, ...)", "asvi.fit(..., checkpoint=path)")
     started_at = time.monotonic()
-    options = {"family": family, "amortize": amortize, "optimizer": optimizer}
-    options |= {"discrete": discrete, "progress": progress}
-    check_options(model, "asvi.resume", options)
+    kwargs, old = take_options(model, kwargs)
+    given = {"family": family, "discrete": kwargs.pop("discrete", None)}
+    options = with_old_options({**DEFAULTS, **given, "checkpoint": path}, old)
+    request = Request.of(model, args, kwargs, options, started_at)
     key, plan = key_and_settings(path)
-    request = Request(
-        model=model,
-        args=args,
-        kwargs=kwargs,
-        key=key,
-        plan=_with_optimizer(plan, optimizer),
-        started_at=started_at,
-        family=_family(family, amortize),
-        discrete=discrete or "auto",
-        progress=progress is not False,
-        checkpoint=path,
-        must_resume=True,
+    plan = replace(
+        plan,
+        optimizer=request.plan.optimizer,
+        rates=request.plan.rates,
+        gaussian_rates=request.plan.gaussian_rates,
     )
-    return _climb(request)
+    return _warned(_climb(replace(request, key=key, plan=plan, must_resume=True)))
 
 
 def load(
@@ -189,28 +143,36 @@ def load(
     return _as_fit(outcome, stored_diagnosis=about["diagnosis"])
 
 
-def _family(family: Any, amortize: str | None) -> Any:
-    """The family that was asked for; None where it is ours to choose."""
-    if amortize is None:
-        return family
-    if not isinstance(amortize, str):
-        raise AsviError(
-            f"amortize={amortize!r} is no plate's name.\n"
-            'Write instead:\n    asvi.fit(model, y, amortize="point")'
-        )
-    return Amortized(plate=amortize, base=family)
+def check(model: Callable, /, *args: Any, **kwargs: Any) -> Program:
+    """The errors that :func:`fit` would raise of a model and its data, without a fit.
+
+    Gives the model's structure, a :class:`Program`.
+
+    >>> import numpyro, numpyro.distributions as dist, asvi
+    >>> def model(y):
+    ...     scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+    ...     numpyro.sample("y", dist.Normal(0.0, scale), obs=y)
+    >>> [site.name for site in asvi.check(model, 2.0).latent]
+    ['scale']
+    >>> asvi.check(model, float("nan"))
+    Traceback (most recent call last):
+    ...
+    asvi.errors.SiteError: site 'y': ...
+    """
+    return Problem(model, Coupled(), args, kwargs).program
 
 
-def _with_optimizer(plan: TrainingSettings, optimizer: Any) -> TrainingSettings:
-    """The plan with a user's optimiser, whose learning rate is its own affair."""
-    if optimizer is None:
-        return plan
-    if not (callable(getattr(optimizer, "init", None)) and hasattr(optimizer, "update")):
-        raise AsviError(
-            f"optimizer must be an optax optimiser, got {type(optimizer).__name__}.\n"
-            "Write instead:\n    asvi.fit(model, y, optimizer=optax.adamw(1e-2))"
+def _warned(result: Fit) -> Fit:
+    """The result, with a warning if it is not to be trusted."""
+    report = result.diagnose()
+    if not report.ok:
+        warn_user(
+            f"the posterior of {result.model_name} is not trustworthy: "
+            f"{'; '.join(report.reasons)}. Advice: {report.advice}.\n"
+            'To silence this: warnings.simplefilter("ignore", asvi.VerdictWarning)',
+            VerdictWarning,
         )
-    return replace(plan, optimizer=optimizer, rates=(1.0,), gaussian_rates=(1.0,))
+    return result
 
 
 def _as_fit(outcome: Outcome, **more: Any) -> Fit:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from asvi.errors import AsviError
 from asvi.fitting.diagnostics.judge import judge
-from asvi.fitting.diagnostics.report import Report
+from asvi.fitting.diagnostics.report import Report, Verdict
 from asvi.fitting.outcome import Outcome
 from asvi.fitting.request import EFFORTS
+from asvi.program.program import Program
+from asvi.program.random_key import as_key
 from asvi.results import inference_data
 from asvi.results.corrected_posterior import CorrectedPosterior
 from asvi.results.explanation import Explanation, explain
@@ -23,7 +24,7 @@ from asvi.results.storage import file as stored
 __all__ = ["Fit"]
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Fit(Outcome):
     """The result of :func:`fit`.
 
@@ -38,9 +39,38 @@ class Fit(Outcome):
     """What :func:`fit` was called with."""
 
     @property
-    def info(self) -> dict[str, Any]:
-        """What the search or the training tells of itself, by name; see ``details``."""
-        return {**vars(self.details), "family": self.family_reason}
+    def model(self) -> Callable:
+        """The model that was fitted."""
+        return self.problem.model
+
+    @property
+    def model_name(self) -> str:
+        """What its author calls it."""
+        model = self.problem.model
+        while isinstance(model, partial):
+            model = model.func
+        return getattr(model, "__name__", type(model).__name__)
+
+    @property
+    def program(self) -> Program:
+        """The model's structure."""
+        return self.problem.program
+
+    @property
+    def family(self) -> Any:
+        """The family of the guide, or families by site."""
+        return self.problem.family
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the posterior can be trusted: *good*, *usable* or *not trustworthy*."""
+        return self.diagnose().verdict
+
+    @cached_property
+    def draws(self) -> dict[str, Any]:
+        """Draws of the posterior by site, (draws, ...): all that there are, or 1,000."""
+        count = 1000 if self.correction is None else len(self.correction.pool)
+        return self.posterior.sample(0, count)
 
     @cached_property
     def guide(self) -> Posterior:
@@ -75,7 +105,7 @@ class Fit(Outcome):
         >>> def model(y):
         ...     rate = numpyro.sample("rate", dist.Exponential(1.0))
         ...     numpyro.sample("y", dist.Poisson(rate), obs=y)
-        >>> result = asvi.fit(model, 3, progress=False)
+        >>> result = asvi.fit(model, 3)
         >>> len(result.refine(max_error=0.02).correction.pool) > len(result.correction.pool)
         True
         """
@@ -91,9 +121,9 @@ class Fit(Outcome):
         if max_error is not None:
             asked["max_error"] = max_error
         else:
-            efforts = EFFORTS[EFFORTS.index(asked["effort"] or "auto") + 1 :]
+            efforts = EFFORTS[EFFORTS.index(asked["effort"]) + 1 :]
             asked["effort"] = efforts[0] if efforts else EFFORTS[-1]
-        return fit(model, *args, **{n: x for n, x in asked.items() if x is not None}, **kwargs)
+        return fit(model, *args, **asked, **kwargs)
 
     @cached_property
     def _report(self) -> Report:
@@ -107,10 +137,10 @@ class Fit(Outcome):
         """What the family does at each site, and which dependencies it misses."""
         return explain(self.posterior)
 
-    def to_arviz(self, draws: int = 1000, key: jax.Array | None = None) -> Any:
+    def to_arviz(self, num_samples: int = 1000, rng_key: Any = None) -> Any:
         """ArviZ data: posterior, prior, predictive draws, data, log likelihood; see ``docs``."""
         self.problem.arguments.require_data("to_arviz()")
-        return inference_data.to_arviz(self.posterior, self, draws, key)
+        return inference_data.to_arviz(self.posterior, self, num_samples, as_key(rng_key))
 
     def save(self, path: str | Path, model_path: str | None = None) -> None:
         """Write the fit to a file; :func:`load` reads it, and needs no data to draw.
@@ -136,7 +166,7 @@ class Fit(Outcome):
         parts: list[Any] = [inference_data.summary_table(self.posterior)]
         if self.correction is None:
             parts.append(
-                f"ELBO {self.elbo:.3f} ± {self.elbo_se:.3f} after {self.steps} steps "
+                f"ELBO {self.elbo:.3f} ± {self.elbo_se:.3f} after {self.num_steps} steps "
                 f"({self.seconds:.1f} s); {self.message}"
             )
         else:
@@ -147,8 +177,8 @@ class Fit(Outcome):
             parts.append(self.correction.in_words())
         if self.family_reason and self.correction is None:
             parts.append(f"family: {self.family_reason}")
-        if self.skipped_steps:
-            parts.append(f"{self.skipped_steps} gradients were not finite and were skipped")
+        if self.run.skipped_steps:
+            parts.append(f"{self.run.skipped_steps} gradients were not finite and were skipped")
         if self.problem.arguments.has_data or self.correction is not None:
             report = self.diagnose()
             parts.append(f"verdict: {report.verdict}. {report.advice}")

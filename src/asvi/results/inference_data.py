@@ -94,7 +94,7 @@ def _groups(posterior: Posterior, draws: int, key: jax.Array) -> dict[str, dict[
     return {
         "posterior": {n: x for n, x in found.items() if n not in posterior.parts},
         "prior": {} if flat else _one_chain(prior_draws(posterior, keys[1], draws)),
-        "posterior_predictive": _one_chain(posterior.predictive(keys[2], draws=draws)),
+        "posterior_predictive": _one_chain(posterior.predictive(keys[2], num_samples=draws)),
         "log_likelihood": {
             n: np.reshape(np.asarray(x), log_q.shape + x.shape[1:]) for n, x in likelihood.items()
         },

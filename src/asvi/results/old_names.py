@@ -1,21 +1,18 @@
-"""Takes the path of a module of 0.1; gives the module that it is today, for one version more.
+"""Takes a name of 0.1; gives the name of today, and says so, for one version more.
 
-A finder at the end of ``sys.meta_path``: it is asked only for what is nowhere else, so that
-``import asvi.posterior`` and ``from asvi.posterior import Posterior`` go on, with a warning.
+All old names stand here, in one table for each kind; :mod:`asvi.results.old_calls` puts them to
+work.
 """
 
 from __future__ import annotations
 
-import sys
-import warnings
-from collections.abc import Sequence
-from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
-from types import ModuleType
 from typing import NamedTuple
 
-__all__ = ["MOVED", "OldPaths", "install"]
+from asvi.errors import warn_user
+
+__all__ = ["ARGUMENTS", "ATTRIBUTES", "GONE_IN", "MODULES", "NAMES", "OPTIONS", "Moved", "say"]
+
+GONE_IN = "0.3"
 
 
 class Moved(NamedTuple):
@@ -27,7 +24,7 @@ class Moved(NamedTuple):
     """A second path of the module, for good: nothing is said."""
 
 
-MOVED = {
+MODULES = {
     "plot": Moved("asvi.results.plot", is_public=True),
     "alignment": Moved("asvi.program.dependence.alignment"),
     "compiling": Moved("asvi.program.compiling"),
@@ -45,34 +42,73 @@ MOVED = {
     "stored": Moved("asvi.results.storage.file"),
 }
 
+#: Options of :func:`asvi.fit`, and how each is written today.
+OPTIONS = {
+    "key": "rng_key",
+    "progress": "progress_bar",
+    "steps": "Training(num_steps=...)",
+    "draws": "Training(num_particles=...)",
+    "restarts": "Training(num_restarts=...)",
+    "optimizer": "Training(optimizer=...)",
+    "tolerance": "Training(elbo_tolerance=...)",
+    "amortize": "family=Amortized(plate=...)",
+}
 
-class OldPaths(MetaPathFinder, Loader):
-    """Finds ``asvi.<old name>``, and puts today's module in its place."""
+#: Arguments of methods and functions, by the names of these.
+ARGUMENTS = {
+    "Posterior.sample": {"key": "rng_key", "shape": "sample_shape"},
+    "Posterior.quantiles": {"draws": "num_samples"},
+    "Posterior.resample": {"key": "rng_key", "n": "num_samples", "draws": "num_proposals"},
+    "Posterior.predictive": {"key": "rng_key", "draws": "num_samples"},
+    "Posterior.elbo": {"key": "rng_key", "draws": "num_samples"},
+    "Posterior.importance": {"key": "rng_key", "draws": "num_samples"},
+    "Posterior.nuts_init": {"key": "rng_key"},
+    "Fit.to_arviz": {"draws": "num_samples", "key": "rng_key"},
+    "AutoASVI.quantiles": {"num_draws": "num_samples"},
+    "plot.prior_posterior": {"sites": "var_names", "most": "max_subplots", "draws": "num_samples"},
+    "plot.probabilities": {"site": "var_names", "draws": "num_samples"},
+    "plot.pairs": {"most": "max_subplots", "draws": "num_samples"},
+    "plot.series": {"site": "var_names", "draws": "num_samples"},
+    "plot.ppc": {"site": "var_names", "draws": "num_samples"},
+}
 
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        package, _, name = fullname.rpartition(".")
-        found = package == "asvi" and name in MOVED
-        return ModuleSpec(fullname, self, origin=MOVED[name].to) if found else None
+#: Attributes, by class; a dotted name leads on.
+ATTRIBUTES = {
+    "asvi.results.fitted.Fit": {
+        "steps": "num_steps",
+        "skipped_steps": "run.skipped_steps",
+        "details": "run",
+        "info": "run",
+    },
+    "asvi.fitting.diagnostics.report.Report": {
+        "draws": "num_samples",
+        "shift": "mean_shift_sd",
+        "skipped": "skipped_share",
+    },
+}
 
-    def exec_module(self, module: ModuleType) -> None:
-        moved = MOVED[module.__name__.rpartition(".")[2]]
-        if not moved.is_public:
-            warnings.warn(
-                f"{module.__name__} is now {moved.to}; the old path goes with the next version.",
-                FutureWarning,
-                stacklevel=2,
-            )
-        today = import_module(moved.to)
-        if moved.renamed:
-            vars(module).update({k: v for k, v in vars(today).items() if not k.startswith("__")})
-            vars(module).update({old: getattr(today, new) for old, new in moved.renamed.items()})
-        else:  # the import takes what lies here at its end
-            sys.modules[module.__name__] = today
+#: What a module has under another name today; a path that begins with ``asvi.`` is a whole one.
+NAMES = {
+    "asvi": {"in_units": "natural_units", "register_substitution": "register_stand_in"},
+    "asvi.families": {
+        "WholeFamily": "JointFamily",
+        "ContextFamily": "Family",
+        "AR1": "baselines.AR1",
+        "LinearCoupling": "baselines.LinearCoupling",
+        "InverseAutoregressiveFlow": "baselines.InverseAutoregressiveFlow",
+        "MultivariateNormal": "baselines.MultivariateNormal",
+        "register_parameters": "asvi.register_parameters",
+        "register_substitution": "asvi.register_stand_in",
+    },
+    "asvi.plot": {
+        "marginals": "prior_posterior",
+        "predictive_check": "ppc",
+        "bands": "series",
+        "elbo_trace": "losses",
+    },
+}
 
 
-def install() -> None:
-    """Ask for old paths after all that is there has been asked."""
-    if not any(isinstance(finder, OldPaths) for finder in sys.meta_path):
-        sys.meta_path.append(OldPaths())
+def say(old: str, new: str) -> None:
+    """Warn that a name has another today."""
+    warn_user(f"`{old}` is now `{new}`; `{old}` goes in {GONE_IN}.", FutureWarning)

@@ -35,7 +35,7 @@ def _axes(ax: Axes | None, width: float = 5.0, height: float = 3.2) -> Axes:
 def elbo_trace(fit: Fit, ax: Axes | None = None) -> Axes:
     """ELBO of every chunk of steps, and the final one with its error."""
     ax = _axes(ax)
-    steps = fit.details.chunk * np.arange(1, len(fit.losses) + 1)
+    steps = fit.run.chunk * np.arange(1, len(fit.losses) + 1)
     elbos = -np.asarray(fit.losses)
     ax.plot(steps, elbos, marker=".", lw=1)
     ax.axhline(fit.elbo, color="C1", lw=1, label=f"final {fit.elbo:.2f} ± {fit.elbo_se:.2f}")
@@ -186,7 +186,7 @@ def bands(fit: Fit, site: str | None = None) -> np.ndarray:
 def predictive_check(fit: Fit, ax: Axes | None = None, draws: int = 50) -> Axes:
     """Distribution of the data against that of draws from the posterior predictive."""
     ax = _axes(ax)
-    idata = fit.to_arviz(draws=draws)
+    idata = fit.to_arviz(num_samples=draws)
     observed = dict(idata["observed_data"].data_vars)
     if not observed:
         ax.set_axis_off()

@@ -19,6 +19,7 @@ from asvi.fitting.guide_draws import Draws, GuideDraws
 from asvi.fitting.problem import Problem
 from asvi.program.control_flow.handlers import is_conditioned
 from asvi.program.control_flow.interpretation import Interpretation
+from asvi.program.random_key import as_key
 from asvi.program.run_trace import trace_of
 from asvi.program.statements.ordinary import is_fixed
 
@@ -30,12 +31,12 @@ class Posterior(GuideDraws):
 
     All draws are dictionaries by site name, with the draws' axes first.
 
-    >>> import jax, numpyro, numpyro.distributions as dist, asvi
+    >>> import numpyro, numpyro.distributions as dist, asvi
     >>> def model(y):
     ...     mu = numpyro.sample("mu", dist.Normal(0.0, 10.0))
     ...     numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
-    >>> guide = asvi.fit(model, 2.0, progress=False).guide
-    >>> draws = guide.sample(jax.random.key(1), (500,))
+    >>> guide = asvi.fit(model, 2.0).guide
+    >>> draws = guide.sample(1, 500)
     >>> draws["mu"].shape, guide.log_prob(draws).shape
     ((500,), (500,))
     >>> bool(abs(guide.mean()["mu"] - 1.98) < 0.1)
@@ -48,42 +49,37 @@ class Posterior(GuideDraws):
 
     # ---------------------------------------------------------------------------------- draws
 
-    def sample(
-        self, key: jax.Array, shape: tuple[int, ...] = (), *args: Any, **kwargs: Any
-    ) -> Draws:
-        """Draws of every latent and deterministic site, each of shape ``shape + site``.
+    def sample(self, rng_key: Any, sample_shape: int | tuple[int, ...] = ()) -> Draws:
+        """Draws of every latent and deterministic site, each of shape ``sample_shape + site``.
 
-        With arguments, as to the model, the draws are those at these arguments: an amortised
-        family (:class:`~asvi.families.Amortized`) reads the new points' data, however many they
-        are. Without, they are those of the fit.
+        ``rng_key`` is a ``jax.random.key`` or an int.
         """
-        if args or kwargs:
-            return self._at(args, kwargs).draw(key, shape)[0]
-        return self.draw(key, shape)[0]
+        return self.draw(as_key(rng_key), sample_shape)[0]
 
-    def _at(self, args: tuple, kwargs: dict[str, Any]) -> Posterior:
-        """The same parameters at other arguments."""
+    def at(self, *args: Any, **kwargs: Any) -> Posterior:
+        """The same parameters at other arguments of the model, given as to the model.
+
+        An amortised family (:class:`~asvi.families.Amortized`) reads the new points' data, however
+        many they are: ``result.guide.at(new_points).sample(0, 1000)``.
+        """
         return Posterior(self.problem.at(args, kwargs), self.params)
 
-    def elbo(
-        self, key: jax.Array, *args: Any, draws: int = 100, **kwargs: Any
-    ) -> tuple[float, float]:
-        """The ELBO of other data at the fitted parameters, and its standard error.
+    def elbo(self, rng_key: Any, num_samples: int = 100) -> tuple[float, float]:
+        """The ELBO, by so many fresh draws, and its standard error.
 
-        For an amortised family it is the held-out ELBO of new points; without arguments, that of
-        the data of the fit.
+        ``at(*args).elbo(0)`` is that of other data at the fitted parameters: for an amortised
+        family the held-out ELBO of new points.
         """
-        at = self._at(args, kwargs) if args or kwargs else self
 
         def compiled(keys, params):
             def one(key):
-                return sum(at.problem.terms_at(params, key).values(), jnp.zeros(()))
+                return sum(self.problem.terms_at(params, key).values(), jnp.zeros(()))
 
             return jax.lax.map(one, keys, batch_size=32)
 
-        run = at.problem.bound.jit("elbo", lambda: compiled)
-        found = np.asarray(run(jax.random.split(key, draws), self.params), float)
-        return float(found.mean()), float(found.std(ddof=1) / np.sqrt(draws))
+        run = self.problem.bound.jit("elbo", lambda: compiled)
+        found = np.asarray(run(jax.random.split(as_key(rng_key), num_samples), self.params), float)
+        return float(found.mean()), float(found.std(ddof=1) / np.sqrt(num_samples))
 
     def chains(self, key: jax.Array, draws: int) -> tuple[Draws, jax.Array, jax.Array]:
         """Draws (chains, draws, ...), and their log densities by model and guide."""
@@ -94,7 +90,7 @@ class Posterior(GuideDraws):
 
     def _moments(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         if self._summary is None:
-            draws = self.sample(jax.random.key(0), (4000,))
+            draws = self.sample(0, 4000)
             found = {k: np.asarray(v, float) for k, v in draws.items() if k not in self.parts}
             self._summary = (
                 {k: v.mean(0) for k, v in found.items()},
@@ -110,11 +106,15 @@ class Posterior(GuideDraws):
         """Standard deviation of each site, from 4000 draws."""
         return self._moments()[1]
 
+    def median(self) -> dict[str, np.ndarray]:
+        """Marginal median of each site."""
+        return self.quantiles(0.5)
+
     def quantiles(
-        self, levels: Any = (0.05, 0.5, 0.95), draws: int = 4000
+        self, levels: Any = (0.05, 0.5, 0.95), num_samples: int = 4000
     ) -> dict[str, np.ndarray]:
         """Marginal quantiles of each site; the levels are the first axis."""
-        found = self.sample(jax.random.key(0), (draws,))
+        found = self.sample(0, num_samples)
         return {
             k: np.quantile(np.asarray(v, float), levels, axis=0)
             for k, v in found.items()
@@ -123,29 +123,31 @@ class Posterior(GuideDraws):
 
     # ------------------------------------------------------------------------------ importance
 
-    def resample(self, key: jax.Array, n: int = 1000, *, draws: int | None = None) -> Draws:
-        """``n`` draws, resampled by Pareto-smoothed importance weights: nearer the exact posterior.
+    def resample(
+        self, rng_key: Any, num_samples: int = 1000, *, num_proposals: int | None = None
+    ) -> Draws:
+        """Draws chosen by Pareto-smoothed importance weights: nearer the exact posterior.
 
-        Trust them where the diagnosis says "usable with resampling" (k̂ below 0.7).
+        They are chosen among ``num_proposals`` draws of the guide. Trust them where k̂ is below 0.7.
         """
-        draw_key, choose_key = jax.random.split(key)
-        found, weights = self.importance(draw_key, draws or max(4000, 4 * n))
-        chosen = jax.random.choice(
-            choose_key, len(weights.log_weights), (n,), p=jnp.exp(jnp.asarray(weights.log_weights))
-        )
+        draw_key, choose_key = jax.random.split(as_key(rng_key))
+        found, weights = self.importance(draw_key, num_proposals or max(4000, 4 * num_samples))
+        shares = jnp.exp(jnp.asarray(weights.log_weights))
+        chosen = jax.random.choice(choose_key, len(shares), (num_samples,), p=shares)
         return {name: value[chosen] for name, value in found.items()}
 
     # ------------------------------------------------------------------------------ prediction
 
     def predictive(
-        self, key: jax.Array, *args: Any, draws: int = 1000, **kwargs: Any
+        self, rng_key: Any, *args: Any, num_samples: int | None = None, **kwargs: Any
     ) -> dict[str, jax.Array]:
         """Draws of the observed sites given posterior draws; at new arguments, if any are given.
 
-        Give arguments as to the model, with None where data were: ``predictive(key, x_new, None)``.
+        Give arguments as to the model, with None where data were: ``predictive(0, x_new, None)``.
+        There are 1,000 draws, or ``num_samples``.
         """
-        draw_key, noise_key = split(key, 2, self.problem.bound.settings.evaluator)
-        found = self.sample(draw_key, (draws,))
+        draw_key, noise_key = split(as_key(rng_key), 2, self.problem.bound.settings.evaluator)
+        found = self.sample(draw_key, num_samples or 1000)
         if args or kwargs:
             latent = {site.name: found[site.name] for site in self.problem.program.latent}
 
@@ -180,24 +182,25 @@ class Posterior(GuideDraws):
 
     # ------------------------------------------------------------------------------------ NUTS
 
-    def nuts_init(self, key: jax.Array | None = None) -> dict[str, Any]:
+    def nuts_init(self, num_chains: int | None = None, rng_key: Any = None) -> dict[str, Any]:
         """Start and inverse mass matrix for NumPyro's NUTS, in unconstrained space.
+
+        The start is the mean; of ``num_chains`` chains each starts at a draw of its own.
 
         ``init = posterior.nuts_init()``, then
         ``MCMC(NUTS(model, inverse_mass_matrix=init["inverse_mass_matrix"]), ...)``
-        and ``mcmc.run(key, *args, init_params=init["init_params"])``.
+        and ``mcmc.run(rng_key, *args, init_params=init["init_params"])``.
         """
         discrete = [site.name for site in self.problem.program.latent if site.is_discrete]
         if discrete:
             raise SiteError(
                 discrete[0],
                 "it is discrete, and NUTS moves continuous sites alone",
-                "draws = result.posterior.resample(jax.random.key(0), 1000)",
+                "draws = result.guide.resample(0, 1000)",
                 advice="Importance resampling takes every site; for MCMC sum the site out, or see "
                 "numpyro.infer.DiscreteHMCGibbs.",
             )
-        key = jax.random.key(0) if key is None else key
-        found = self.sample(key, (1000,))
+        found = self.sample(rng_key, 1000)
         names = sorted(site.name for site in self.problem.program.latent)
 
         def one(_key, values, params):
@@ -213,7 +216,8 @@ class Posterior(GuideDraws):
         for name in names:
             # A draw may be rounded to the end of its interval.
             x = np.where(np.isfinite(free[name]), free[name], np.nan)
-            start[name] = jnp.asarray(np.nanmean(x, 0))
+            first = np.nan_to_num(x[:num_chains]) if num_chains else np.nanmean(x, 0)
+            start[name] = jnp.asarray(first)
             variance.append(np.nanvar(x, 0).ravel())
         return {"init_params": start, "inverse_mass_matrix": jnp.concatenate(variance)}
 

@@ -143,12 +143,12 @@ def test_the_error_of_a_mean_is_that_of_many_runs():
 def schools():
     """With errors that weights do not reach."""
     task = asvi.tasks.get("eight-schools")
-    return task, asvi.fit(task.model, *task.args, progress=False, max_error=0.02)
+    return task, asvi.fit(task.model, *task.args, progress_bar=False, max_error=0.02)
 
 
 def test_the_default_is_right_on_eight_schools():
     task = asvi.tasks.get("eight-schools")
-    is_right(task, asvi.fit(task.model, *task.args, progress=False))
+    is_right(task, asvi.fit(task.model, *task.args, progress_bar=False))
 
 
 def test_moves_are_right_on_eight_schools(schools):
@@ -173,7 +173,7 @@ def is_right(task, result):
 
 def test_densities_of_the_draws_are_numpyros(schools):
     task, result = schools
-    data = result.to_arviz(draws=40)
+    data = result.to_arviz(num_samples=40)
     draws, stats = data["posterior"], data["sample_stats"]
     for chain, draw in ((0, 0), (1, 3), (3, 9)):
         at = {n: jnp.asarray(draws[n].values[chain, draw]) for n in ("mu", "log_tau", "theta")}
@@ -225,7 +225,7 @@ def test_the_same_key_gives_the_same_draws():
     task = asvi.tasks.get("eight-schools")
     key = jax.random.key(3)
     first, again, other = (
-        asvi.fit(task.model, *task.args, key=k, progress=False).posterior.mean()["theta"]
+        asvi.fit(task.model, *task.args, rng_key=k, progress_bar=False).posterior.mean()["theta"]
         for k in (key, key, jax.random.key(4))
     )
     assert np.array_equal(first, again)
@@ -243,7 +243,7 @@ def test_a_smaller_error_is_met_by_more_draws(schools):
 
 def test_quick_ends_with_weights():
     task = asvi.tasks.get("brownian-global")
-    result = asvi.fit(task.model, *task.args, effort="quick", progress=False)
+    result = asvi.fit(task.model, *task.args, effort="quick", progress_bar=False)
     assert result.correction.rung == "weights"
     assert result.correction.checks.moves == 0
     assert result.refine().correction.rung == "moves"
@@ -259,7 +259,7 @@ def linear(x, y):
 
 def test_a_gaussian_posterior_needs_no_moves():
     x = np.linspace(-1, 1, 20)
-    result = asvi.fit(linear, x, 1 + 2 * x, progress=False)
+    result = asvi.fit(linear, x, 1 + 2 * x, progress_bar=False)
     assert result.correction.rung == "weights"
     found = result.posterior.sample(jax.random.key(0), (3000,))
     np.testing.assert_allclose(found["at_one"], found["a"] + found["b"], rtol=1e-4, atol=1e-4)
@@ -272,7 +272,7 @@ def test_a_number_without_moments_is_not_called_good():
     def model():
         numpyro.sample("x", dist.Cauchy(0.0, 1.0))
 
-    result = asvi.fit(model, progress=False)
+    result = asvi.fit(model, progress_bar=False)
     report = result.diagnose()
     assert report.verdict != "good"
     assert any("'x'" in reason for reason in report.reasons)
@@ -287,7 +287,7 @@ def test_a_deterministic_site_that_is_not_finite_is_no_obstacle():
         numpyro.deterministic("root", jnp.sqrt(mu))  # NaN below 0
         numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
 
-    result = asvi.fit(model, 0.3, progress=False)
+    result = asvi.fit(model, 0.3, progress_bar=False)
     assert result.diagnose().verdict == "good"
     assert np.isnan(result.posterior.sample(jax.random.key(0), (500,))["root"]).any()
 
@@ -313,7 +313,7 @@ def test_an_interrupt_gives_the_draws_so_far(monkeypatch):
 
     monkeypatch.setattr(Kernel, "__call__", stopping)
     task = asvi.tasks.get("eight-schools")
-    result = asvi.fit(task.model, *task.args, progress=False, max_error=0.02)
+    result = asvi.fit(task.model, *task.args, progress_bar=False, max_error=0.02)
     assert result.diagnose().verdict != "good"
     assert "interrupted" in str(result)
     assert abs(result.posterior.mean()["mu"] - task.moments.mean["mu"]) < 2.0

@@ -61,7 +61,13 @@ def exact_line():
 
 def trained(model, steps, family=None):
     family = asvi.families.Coupled() if family is None else family
-    return asvi.fit(model, ROWS, family=family, steps=steps, restarts=2, progress=False)
+    return asvi.fit(
+        model,
+        ROWS,
+        family=family,
+        training=asvi.Training(num_steps=steps, num_restarts=2),
+        progress_bar=False,
+    )
 
 
 @pytest.mark.parametrize("model", all_but(["hierarchy"], [hierarchy, walk]))
@@ -127,8 +133,8 @@ def with_a_parameter(y):
 
 
 def test_by_default_a_trained_guide_is_corrected(tmp_path):
-    fit = asvi.fit(with_a_parameter, ROWS, progress=False)
-    assert "Coupled" in fit.info["family"]
+    fit = asvi.fit(with_a_parameter, ROWS, progress_bar=False)
+    assert "Coupled" in fit.family_reason
     assert fit.correction is not None
     assert fit.diagnose().verdict == "good"
     grid = jnp.linspace(0.01, 30, 20_000)

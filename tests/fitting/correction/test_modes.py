@@ -102,7 +102,7 @@ def sign(y):
 
 def test_a_sign_that_the_data_do_not_tell():
     y = np.array([4.2, 3.5, 4.4, 3.9, 4.1])
-    result = asvi.fit(sign, y, progress=False)
+    result = asvi.fit(sign, y, progress_bar=False)
     x = np.linspace(-12, 12, 200_001)
     density = np.asarray(dist.Normal(0.3, 3.0).log_prob(x), float)
     density += np.sum(np.asarray(dist.Normal(0.0, 1.0).log_prob(y[:, None] - x**2), float), 0)
@@ -125,7 +125,7 @@ def uneven(y):
 @pytest.mark.parametrize("seed", range(3))
 def test_modes_of_different_weight(seed):
     y = np.random.default_rng(seed).normal(size=3)
-    result = asvi.fit(uneven, y, progress=False)
+    result = asvi.fit(uneven, y, progress_bar=False)
     sd = np.sqrt(25 + 0.16)
     here = float(np.sum(np.asarray(dist.Normal(0.0, sd).log_prob(y), float)))
     there = float(np.sum(np.asarray(dist.Normal(0.0, sd).log_prob(y - 6.0), float))) - 1.2
@@ -147,7 +147,7 @@ def mixture(y):
 def test_labels_are_switched():
     rng = np.random.default_rng(0)
     y = np.where(rng.uniform(size=80) < 0.3, -3.0, 3.0) + rng.normal(size=80)
-    result = asvi.fit(mixture, y, progress=False)
+    result = asvi.fit(mixture, y, progress_bar=False)
     loc = np.asarray(result.posterior.sample(jax.random.key(1), (4000,))["loc"])
     assert abs(np.mean(loc[:, 0] < loc[:, 1]) - 0.5) < 0.05
     assert result.diagnose().verdict == "good"

@@ -95,10 +95,10 @@ def test_a_linear_gaussian_model_is_solved(shape, log, surprising):
         made = graph(seed, shape, log, surprising)
         mean, covariance, evidence, condition = made.exact()
         conditions.append(condition)
-        result = asvi.fit(made.model, made.data, family=StructuredNormal(), progress=False)
+        result = asvi.fit(made.model, made.data, family=StructuredNormal(), progress_bar=False)
         # Data at a million standard deviations have a density of that many digits.
         assert abs(result.elbo - evidence) < 1e-3 + 1e-9 * abs(evidence)
-        assert result.steps == 1  # the mode's curvature says it all
+        assert result.num_steps == 1  # the mode's curvature says it all
         found = result.posterior.sample(jax.random.key(seed), (2000,))
         draws = np.stack([found[f"x{i}"] for i in range(len(mean))], -1).astype(float)
         sd = np.sqrt(np.diag(covariance))

@@ -110,8 +110,10 @@ def test_models_without_exact_weights_are_left_alone():
 
 
 def test_a_fit_says_what_it_did():
-    result = asvi.fit(heavy, 0.0, progress=False, effort="thorough", steps=2000)
-    assert len(result.info["marginals"]["gains"]) == 2
+    result = asvi.fit(
+        heavy, 0.0, progress_bar=False, effort="thorough", training=asvi.Training(num_steps=2000)
+    )
+    assert len(result.run.marginals["gains"]) == 2
 
 
 def test_a_round_has_no_more_draws_than_the_run_had(monkeypatch):
@@ -122,12 +124,17 @@ def test_a_round_has_no_more_draws_than_the_run_had(monkeypatch):
         return evaluate_with_noise(problem, rows, key, draws=draws)
 
     monkeypatch.setattr(marginals, "evaluate_with_noise", counted)
-    result = asvi.fit(heavy, 0.0, progress=False, effort="thorough", steps=1250)
-    rounds = len(result.info["marginals"]["gains"])
+    result = asvi.fit(
+        heavy, 0.0, progress_bar=False, effort="thorough", training=asvi.Training(num_steps=1250)
+    )
+    rounds = len(result.run.marginals["gains"])
     assert rounds > 0
     assert 0.9 * 1250 * 16 < sum(drawn) / rounds <= 1250 * 16
     assert (
-        asvi.fit(heavy, 0.0, progress=False, effort="thorough", steps=500).info["marginals"] == {}
+        asvi.fit(
+            heavy, 0.0, progress_bar=False, effort="thorough", training=asvi.Training(num_steps=500)
+        ).run.marginals
+        == {}
     )
 
 
@@ -156,6 +163,8 @@ def test_an_interrupt_at_the_last_step_loses_nothing(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(run, "refit_splines", stopped)
-    result = asvi.fit(heavy, 0.0, progress=False, effort="thorough", steps=500)
+    result = asvi.fit(
+        heavy, 0.0, progress_bar=False, effort="thorough", training=asvi.Training(num_steps=500)
+    )
     assert np.isfinite(result.elbo)
     assert "interrupted" in result.message

@@ -10,7 +10,7 @@ import numpy as np
 
 from asvi.cli.bench.protocol import Column, Protocol
 from asvi.cli.bench.train_cell import Report, picture_of, scaled_error
-from asvi.fitting.diagnostics.report import BAD
+from asvi.fitting.training.asked import Training
 from asvi.results.fit import Fit, fit
 from asvi.tasks import Task
 
@@ -57,10 +57,10 @@ def fit_cell(
         "neg_elbo_se": np.array([result.elbo_se for result in results]),
         **{name: np.array([x.errors[name] for x in found]) for name in found[0].errors},
         "picture": picture_of(neg_elbo, means, sds),
-        "curve_steps": (results[-1].details.chunk * np.arange(1, longest + 1)).tolist(),
+        "curve_steps": (results[-1].run.chunk * np.arange(1, longest + 1)).tolist(),
         "curves": np.stack([np.pad(c, (0, longest - len(c)), "edge") for c in curves]),
-        "steps": int(np.median([result.steps for result in results])),
-        "trusted": np.array([float(result.diagnose().verdict != BAD) for result in results]),
+        "steps": int(np.median([result.num_steps for result in results])),
+        "trusted": np.array([float(result.diagnose().ok) for result in results]),
         "seconds": np.array(seconds),
         "compile_seconds": max(0.0, seconds[0] - float(np.median(seconds[1:] or seconds))),
         "train_seconds": float(np.sum(seconds)),
@@ -74,10 +74,10 @@ def _fit_seed(task: Task, column: Column, protocol: Protocol, seed: int) -> _See
     result = fit(
         task.model,
         *task.args,
-        key=jax.random.key(seed),
+        rng_key=jax.random.key(seed),
         family=column.family,
-        steps=protocol.steps,
-        progress=False,
+        training=Training(num_steps=protocol.steps),
+        progress_bar=False,
     )
     seconds = time.perf_counter() - begun
     exact, errors = task.moments, {}

@@ -93,7 +93,7 @@ class Coupled(ConvexUpdate):
     ...     a = numpyro.sample("a", dist.Normal(0.0, 1.0))
     ...     b = numpyro.sample("b", dist.Normal(0.0, 1.0))
     ...     numpyro.sample("y", dist.Normal(a + b, 0.1), obs=y)
-    >>> result = asvi.fit(model, 1.0, family=Coupled(), progress=False, steps=4000)
+    >>> result = asvi.fit(model, 1.0, family=Coupled(), training=asvi.Training(num_steps=4000))
     >>> draws = result.posterior.sample(jax.random.key(1), (1000,))
     >>> bool(jnp.corrcoef(draws["a"], draws["b"])[0, 1] < -0.97)
     True

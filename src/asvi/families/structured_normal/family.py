@@ -36,7 +36,7 @@ class StructuredNormal(JointFamily):
     ...         theta = numpyro.sample("theta", dist.Normal(mu, tau))
     ...         numpyro.sample("y", dist.Normal(theta, 1.0), obs=y)
     >>> y = jnp.array([1.0, 2.0, 4.0, 7.0])
-    >>> result = asvi.fit(model, y, family=StructuredNormal(), progress=False)
+    >>> result = asvi.fit(model, y, family=StructuredNormal())
     >>> bool(abs(result.posterior.mean()["mu"] - 3.4) < 0.2)
     True
     """

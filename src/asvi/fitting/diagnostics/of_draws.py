@@ -8,7 +8,7 @@ import numpy as np
 
 from asvi.fitting.correction.checks import Checks
 from asvi.fitting.correction.result import Correction
-from asvi.fitting.diagnostics.report import BAD, GOOD, USABLE, Report, rounding_reason
+from asvi.fitting.diagnostics.report import Report, Verdict, rounding_reason
 from asvi.fitting.diagnostics.rules import Rule, fitting_rules
 from asvi.fitting.diagnostics.settings import VerdictSettings
 from asvi.program.improper import describe_improper
@@ -16,9 +16,10 @@ from asvi.program.improper import describe_improper
 __all__ = ["judge_draws", "rules_of_draws"]
 
 ADVICE = {
-    GOOD: "use the draws as they are",
-    USABLE: "use the draws with the errors named here, or go on: result.refine()",
-    BAD: "go on: result.refine(), or run NUTS from result.posterior.nuts_init()",
+    Verdict.GOOD: "use the draws as they are",
+    Verdict.USABLE: "use the draws with the errors named here, or go on: result.refine()",
+    Verdict.NOT_TRUSTWORTHY: "go on: result.refine(), or run NUTS from "
+    "result.posterior.nuts_init()",
 }
 
 
@@ -28,30 +29,33 @@ def judge_draws(
     """Judge draws by what was met while they were made."""
     checks = correction.checks
     rules = fitting_rules(rules_of_draws(settings, correction.max_error), checks)
-    bad = [rule.words(checks) for rule in rules if rule.verdict == BAD]
-    doubts = [rule.words(checks) for rule in rules if rule.verdict == USABLE]
+    bad = [rule.words(checks) for rule in rules if rule.verdict == Verdict.NOT_TRUSTWORTHY]
+    doubts = [rule.words(checks) for rule in rules if rule.verdict == Verdict.USABLE]
     if not outcome.converged:
         doubts = [outcome.message, *doubts]
-    reasons, verdict = [*bad, *doubts], BAD if bad else USABLE if doubts else GOOD
-    advice, rounding = ADVICE[verdict], outcome.details.rounding
+    reasons, verdict = (
+        [*bad, *doubts],
+        Verdict.NOT_TRUSTWORTHY if bad else Verdict.USABLE if doubts else Verdict.GOOD,
+    )
+    advice, rounding = ADVICE[verdict], outcome.run.rounding
     if rounding > settings.max_rounding_nat:
         reason, advice = rounding_reason(rounding)
-        reasons, verdict = [reason, *reasons], BAD
+        reasons, verdict = [reason, *reasons], Verdict.NOT_TRUSTWORTHY
     return Report(
         verdict=verdict,
         advice=advice,
         k_hat=checks.k_hat,
         k_hat_by_site={},
-        draws=len(correction.pool),
+        num_samples=len(correction.pool),
         effective_draws=checks.effective_draws,
-        shift={},
+        mean_shift_sd={},
         shift_error=0.0,
         elbo=outcome.elbo,
         elbo_se=outcome.elbo_se,
         evidence_gain=correction.log_evidence - outcome.elbo,
         dependence=None,
         converged=outcome.converged,
-        skipped=0.0,
+        skipped_share=0.0,
         reasons=tuple(reasons),
         notes=describe_improper(outcome.problem.improper),
         r_hat=checks.r_hat,
@@ -77,7 +81,7 @@ def _rules_of_errors(max_error: float) -> list[list[Rule[Checks]]]:
                 lambda c: (
                     f"the mean of {c.mean_error_of!r} is known within {2 * c.mean_error:.2g} sd"
                 ),
-                USABLE,
+                Verdict.USABLE,
             )
         ],
         [
@@ -89,7 +93,7 @@ def _rules_of_errors(max_error: float) -> list[list[Rule[Checks]]]:
                     f"{min(2 * c.sd_error, 9.99):.0%}: it hangs on rare draws. Its quantiles are "
                     "known better"
                 ),
-                USABLE,
+                Verdict.USABLE,
             )
         ],
         [
@@ -99,7 +103,7 @@ def _rules_of_errors(max_error: float) -> list[list[Rule[Checks]]]:
                 lambda c: (
                     f"quantiles of {c.rank_error_of!r} are known within {2 * c.rank_error:.2g} sd"
                 ),
-                USABLE,
+                Verdict.USABLE,
             )
         ],
     ]
@@ -116,7 +120,7 @@ def _rules_of_mixing(settings: VerdictSettings) -> list[list[Rule[Checks]]]:
                     "the way from the Gaussian to the posterior is "
                     f"{c.temperatures} temperatures long"
                 ),
-                BAD,
+                Verdict.NOT_TRUSTWORTHY,
             )
         ],
         [
@@ -127,13 +131,13 @@ def _rules_of_mixing(settings: VerdictSettings) -> list[list[Rule[Checks]]]:
                     f"islands of particles do not agree on {c.r_hat_of!r}: R-hat is "
                     f"{c.r_hat or 0:.2f}"
                 ),
-                BAD,
+                Verdict.NOT_TRUSTWORTHY,
             ),
             Rule(
                 lambda c: c.r_hat or 0.0,
                 settings.good_r_hat,
                 lambda c: f"R-hat of {c.r_hat_of!r} is {c.r_hat or 0:.3f}",
-                USABLE,
+                Verdict.USABLE,
             ),
         ],
         [
@@ -141,7 +145,7 @@ def _rules_of_mixing(settings: VerdictSettings) -> list[list[Rule[Checks]]]:
                 lambda c: c.drift,
                 settings.max_drift,
                 lambda c: f"{c.drift_of!r} still drifts: by {c.drift:.1f} standard errors",
-                USABLE,
+                Verdict.USABLE,
             )
         ],
         *_rules_of_reach(settings),
@@ -150,7 +154,7 @@ def _rules_of_mixing(settings: VerdictSettings) -> list[list[Rule[Checks]]]:
                 lambda c: not np.isfinite(c.mean_error + c.sd_error),
                 0,
                 lambda c: "some numbers have no finite moments",
-                USABLE,
+                Verdict.USABLE,
             )
         ],
     ]
@@ -167,13 +171,13 @@ def _rules_of_reach(settings: VerdictSettings) -> list[list[Rule[Checks]]]:
                     f"{c.walls:.0%} of moves met a wall: the posterior has parts that moves "
                     "do not reach"
                 ),
-                BAD,
+                Verdict.NOT_TRUSTWORTHY,
             ),
             Rule(
                 lambda c: c.walls,
                 settings.good_wall_share,
                 lambda c: f"{c.walls:.1%} of moves met a wall: tails behind it may be missed",
-                USABLE,
+                Verdict.USABLE,
             ),
         ],
         [
@@ -181,13 +185,13 @@ def _rules_of_reach(settings: VerdictSettings) -> list[list[Rule[Checks]]]:
                 _k_hat_of_weights,
                 settings.max_k_hat,
                 lambda c: f"k-hat is {c.k_hat:.2f}: a few draws have most of the weight",
-                BAD,
+                Verdict.NOT_TRUSTWORTHY,
             ),
             Rule(
                 _k_hat_of_weights,
                 settings.good_k_hat,
                 lambda c: f"k-hat is {c.k_hat:.2f}: tails of the weights are heavy",
-                USABLE,
+                Verdict.USABLE,
             ),
         ],
         [
@@ -195,7 +199,7 @@ def _rules_of_reach(settings: VerdictSettings) -> list[list[Rule[Checks]]]:
                 lambda c: -c.effective_draws,
                 -settings.min_effective_draws,
                 lambda c: f"{c.effective_draws:.0f} effective draws of {c.effective_draws_of!r}",
-                BAD,
+                Verdict.NOT_TRUSTWORTHY,
             )
         ],
     ]

@@ -25,19 +25,19 @@ def judge_guide(
 ) -> Report:
     """Judge ``posterior`` by importance weights against the model's own density."""
     key = jax.random.key(20) if key is None else key
-    problem, details = posterior.problem, outcome.details
+    problem, details = posterior.problem, outcome.run
     draws, weights = posterior.importance(key, settings.draws)
-    steps = outcome.steps * getattr(details, "lanes_after_race", 1)
+    steps = outcome.num_steps * getattr(details, "lanes_after_race", 1)
     numbers = {
         "k_hat": weights.k_hat,
         "k_hat_by_site": _k_hat_by_site(posterior, key, settings.draws // 2),
-        "draws": settings.draws,
+        "num_samples": settings.draws,
         "effective_draws": weights.effective_draws,
-        "shift": _shift_by_site(problem, draws, weights, settings),
+        "mean_shift_sd": _shift_by_site(problem, draws, weights, settings),
         "elbo": outcome.elbo,
         "evidence_gain": _evidence_gain(weights.log_ratios),
         "converged": outcome.converged,
-        "skipped": outcome.skipped_steps / max(1, steps),
+        "skipped_share": details.skipped_steps / max(1, steps),
     }
     measures = GuideMeasures(
         **numbers,

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from asvi.fitting.correction.checks import Checks
 
-__all__ = ["BAD", "GOOD", "USABLE", "Report", "rounding_reason"]
+__all__ = ["Report", "Verdict", "rounding_reason"]
 
-GOOD, USABLE, BAD = "good", "usable", "not trustworthy"
+
+class Verdict(StrEnum):
+    """Whether a posterior can be trusted, in a word or two; it compares equal to its text.
+
+    >>> Verdict.GOOD == "good", Verdict("not trustworthy").name
+    (True, 'NOT_TRUSTWORTHY')
+    """
+
+    GOOD = "good"
+    """Use the draws as they are."""
+    USABLE = "usable"
+    """Use them with the errors that the report names."""
+    NOT_TRUSTWORTHY = "not trustworthy"
+    """Do not use them; the report says what to try."""
 
 
 @dataclass(frozen=True)
@@ -18,30 +32,30 @@ class Report:
     - ``k_hat``: shape of the tail of the importance ratios p(x, y)/q(x) over the joint draw; below
       0.7 the guide covers the posterior well enough to be corrected by resampling.
     - ``k_hat_by_site``: the same from the terms of one site and its children alone: where to look.
-    - ``effective_draws``: of ``draws``, after weighting.
-    - ``shift``: per site, how far the weighted mean lies from the guide's mean, in posterior
-      standard deviations, averaged over the site's numbers; ``shift_error`` what chance alone
-      would give.
+    - ``effective_draws``: of ``num_samples``, after weighting.
+    - ``mean_shift_sd``: per site, how far the weighted mean lies from the guide's mean, in
+      posterior standard deviations, averaged over the site's numbers; ``shift_error`` what chance
+      alone would give.
     - ``evidence_gain``: nats by which the importance-weighted bound exceeds the ELBO.
     - ``dependence``: nats of posterior dependence between latent numbers (Gaussian estimate): what
       mean field would lose at least. None above 300 numbers.
-    - ``skipped``: share of gradients that were not finite.
+    - ``skipped_share``: share of gradients that were not finite.
     """
 
-    verdict: str
+    verdict: Verdict
     advice: str
     k_hat: float
     k_hat_by_site: dict[str, float]
-    draws: int
+    num_samples: int
     effective_draws: float
-    shift: dict[str, float]
+    mean_shift_sd: dict[str, float]
     shift_error: float
     elbo: float
     elbo_se: float
     evidence_gain: float
     dependence: float | None
     converged: bool
-    skipped: float
+    skipped_share: float
     reasons: tuple[str, ...] = field(default=())
     notes: tuple[str, ...] = field(default=())
     """What else is to be known of the result, whatever the verdict."""
@@ -55,8 +69,8 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether the posterior, as it is or resampled, can be used."""
-        return self.verdict != BAD
+        """Whether the posterior can be used: it is good or usable."""
+        return self.verdict != Verdict.NOT_TRUSTWORTHY
 
     def __str__(self) -> str:
         if self.checks is not None:
@@ -67,15 +81,16 @@ class Report:
             *(f"  - {reason}" for reason in self.reasons),
             *(f"note: {note}" for note in self.notes),
             f"next: {self.advice}",
-            f"k-hat {self.k_hat:.2f}, {self.effective_draws:.0f} effective of {self.draws} draws; "
-            "by site: " + ", ".join(f"{name} {value:.2f}" for name, value in worst),
+            f"k-hat {self.k_hat:.2f}, {self.effective_draws:.0f} effective of {self.num_samples} "
+            "draws; by site: " + ", ".join(f"{name} {value:.2f}" for name, value in worst),
             f"ELBO {self.elbo:.3f} ± {self.elbo_se:.3f}; importance weighting gains "
             f"{self.evidence_gain:.3f} nat",
         ]
         if self.dependence is not None:
             lines.append(f"mean field would lose at least {self.dependence:.2f} nat of dependence")
         lines.append(
-            f"converged: {'yes' if self.converged else 'no'}; gradients skipped: {self.skipped:.2%}"
+            f"converged: {'yes' if self.converged else 'no'}; "
+            f"gradients skipped: {self.skipped_share:.2%}"
         )
         return "\n".join(lines)
 

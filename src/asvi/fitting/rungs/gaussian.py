@@ -60,7 +60,7 @@ def climb(request: Request, before: Outcome | None) -> Outcome | Refusal:
     moves = request.effort != "quick"
     correction = correct_gaussian(outcome.problem, fit, request.key, request.correction, moves)
     # Where the Gaussian is the posterior, rounding is all the error that there is.
-    rounding = outcome.details.rounding
+    rounding = outcome.run.rounding
     correction.log_evidence_se = float(np.hypot(correction.log_evidence_se, rounding))
     if correction.interrupted:
         outcome.converged, outcome.message = False, "interrupted: these are the draws so far"
@@ -120,10 +120,9 @@ def _outcome(problem: Problem, fit: GaussianFit, request: Request) -> Outcome:
         params=params,
         converged=True,
         message="converged: natural gradients found the nearest Gaussian",
-        steps=len(fit.trail),
-        skipped_steps=0,
+        num_steps=len(fit.trail),
         seconds=time.monotonic() - request.started_at,
-        details=SearchDetails(
+        run=SearchDetails(
             nearness=fit.distance,
             divergence=fit.divergence,
             centring=float(density.centring.mean()),

@@ -56,7 +56,7 @@ def _train(request: Request, choice: FamilyChoice) -> Outcome:
     if choice.stopped is not None:
         return choice.stopped
     problem, plan, state = choice.problem, request.plan, choice.state
-    if request.draws is None and not request.must_resume and _has_scores(problem):
+    if request.num_particles is None and not request.must_resume and _has_scores(problem):
         plan, state = replace(plan, draws=request.settings.ladder.score_draws), None
     return train(
         problem,
@@ -87,7 +87,7 @@ def _explain(outcome: Outcome, measured: str) -> str:
     if not weights:
         return f"{name}; no two latent numbers need coupling"
     words = f"{name}, the default: {weights:,} weights couple what the data make dependent"
-    details = outcome.details
+    details = outcome.run
     if isinstance(details, TrainingDetails) and details.coupling_gain is not None:
         words += f", worth up to {details.coupling_gain:.2g} nat by the curvature at the start"
     if measured:

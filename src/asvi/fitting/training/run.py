@@ -24,7 +24,7 @@ from asvi.fitting.training.schedule import candidates, finished, step_chunk
 from asvi.fitting.training.settings import TrainingSettings
 from asvi.fitting.training.state import GradientKind, Phase, TrainingState
 
-__all__ = ["check_plan", "conclude", "first_state", "optimise", "train"]
+__all__ = ["conclude", "first_state", "optimise", "train"]
 
 
 def train(
@@ -109,10 +109,9 @@ def conclude(
         params=problem.found_params(flat),
         converged=state.phase is Phase.DONE,
         message=message or _why_it_ended(plan, state),
-        steps=state.chunks * plan.chunk,
-        skipped_steps=int(np.sum(np.asarray(state.parallel.skipped))),
+        num_steps=state.chunks * plan.chunk,
         seconds=time.monotonic() - started_at,
-        details=_details(problem, plan, state, kept, refit),
+        run=_details(problem, plan, state, kept, refit),
         problem=problem,
     )
 
@@ -177,14 +176,5 @@ def _details(
         lanes=plan.restarts,
         lanes_after_race=len(state.starts),
         draws_per_step=state.more_draws * plan.draws * plan.restarts,
+        skipped_steps=int(np.sum(np.asarray(state.parallel.skipped))),
     )
-
-
-def check_plan(plan: TrainingSettings) -> None:
-    """Raise where a user's numbers allow no run."""
-    for name, shown in (("draws", "draws"), ("max_steps", "steps"), ("restarts", "restarts")):
-        value = getattr(plan, name)
-        if not isinstance(value, int) or value < 1:
-            raise AsviError(f"{shown} must be a whole number from 1 up, got {value!r}.")
-    if not plan.tolerance > 0:
-        raise AsviError(f"tolerance must be positive, got {plan.tolerance}.")

@@ -47,7 +47,8 @@ class QuantileRefitSettings:
 class TrainingSettings:
     """What a run is allowed and asked to do.
 
-    A user sets the first two, ``max_steps``, ``tolerance`` and ``optimizer`` (:func:`asvi.fit`).
+    A user sets the first two, ``max_steps``, ``tolerance`` and ``optimizer``
+    (:class:`~asvi.fitting.training.asked.Training`).
     ``docs/fit.md`` says what was measured.
     """
 

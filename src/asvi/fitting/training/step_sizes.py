@@ -24,7 +24,7 @@ from asvi.families.guide_protocol import as_guide
 from asvi.families.parameter import PRIOR_SCALE, Parameter, layer_step
 from asvi.fitting.problem import Problem
 
-__all__ = ["in_order", "in_units", "named_step_sizes", "step_sizes", "upper_limits"]
+__all__ = ["in_order", "named_step_sizes", "natural_units", "step_sizes", "upper_limits"]
 
 
 def step_sizes(problem: Problem) -> jax.Array:
@@ -91,7 +91,7 @@ def _at_full_size(scale: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return np.exp(np.mean(np.log(scale), parts, keepdims=True)) if parts else scale
 
 
-def in_units(
+def natural_units(
     optimizer: optax.GradientTransformation, guide: Any = None
 ) -> optax.GradientTransformation:
     """``optimizer`` with the steps that :func:`asvi.fit` takes, for ``numpyro.infer.SVI``.
@@ -107,9 +107,9 @@ def in_units(
     >>> import numpyro, numpyro.distributions as dist, optax, asvi
     >>> model = lambda: numpyro.sample("x", dist.Normal(jnp.zeros(4), 1.0).to_event(1))
     >>> guide = asvi.AutoASVI(model, family=asvi.families.Coupled())
-    >>> svi = numpyro.infer.SVI(model, guide, in_units(optax.sgd(1.0), guide), asvi.ELBO())
+    >>> svi = numpyro.infer.SVI(model, guide, natural_units(optax.sgd(1.0), guide), asvi.ELBO())
     >>> state = svi.init(jax.random.key(0))
-    >>> step = in_units(optax.sgd(1.0), guide)
+    >>> step = natural_units(optax.sgd(1.0), guide)
     >>> params = {"auto/x/coupling/within": jnp.zeros((4, 4)), "auto/x/loc/data_term": jnp.zeros(4)}
     >>> change, _ = step.update(jax.tree.map(jnp.ones_like, params), step.init(params), params)
     >>> {name: float(x.min()) for name, x in change.items()}
@@ -117,8 +117,8 @@ def in_units(
     """
     if guide is None:
         warnings.warn(
-            "in_units(optimizer) guesses from names what the parameters are.\n"
-            "Write instead:\n    asvi.in_units(optimizer, guide)",
+            "natural_units(optimizer) guesses from names what the parameters are.\n"
+            "Write instead:\n    asvi.natural_units(optimizer, guide)",
             DeprecationWarning,
             stacklevel=2,
         )

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 
-from asvi.errors import AsviError, ModelError
+from asvi.errors import ModelError, StoredFitError
 from asvi.families.protocol import OwnObject, family_class
 from asvi.fitting.archive import read_file, write_file
 from asvi.fitting.correction.result import Correction
@@ -37,7 +37,7 @@ __all__ = ["load", "model_path_of", "save"]
 KIND = "an asvi fit"
 FORMAT = 3  #: format
 READABLE = (2, 3)  #: format
-_NUMBERS = ("elbo", "elbo_se", "converged", "message", "steps", "skipped_steps", "seconds", "info")
+_NUMBERS = ("elbo", "elbo_se", "converged", "message", "seconds")
 
 
 def save(
@@ -57,7 +57,7 @@ def save(
         "sites": _fingerprint(problem),
         "arguments": arguments,
         "draws": {"digest": draws, "versions": _versions()},
-        "run": {name: _plain(getattr(run, name)) for name in _NUMBERS},
+        "run": _numbers_of(run),
         "about": about,
     }
     arrays: dict[str, Any] = {}
@@ -80,7 +80,7 @@ def load(
     """What was found, for ``model`` at these arguments, or at enough of them to draw."""
     header, stored = read_file(path, KIND)
     if header.get("format") not in READABLE:
-        raise AsviError(
+        raise StoredFitError(
             f"{path} has format {header.get('format')}; this version reads format {FORMAT}.\n"
             "Load it with the version of asvi that wrote it, or call asvi.fit again."
         )
@@ -92,7 +92,7 @@ def load(
         problem = Problem(model, family, args, kwargs, check=given)
     except ModelError as error:
         name = getattr(model, "__name__", "the model given")
-        raise AsviError(
+        raise StoredFitError(
             f"{path} belongs to another model: {name} cannot be called as the saved one was "
             f"({str(error).splitlines()[0]})"
         ) from error
@@ -101,30 +101,39 @@ def load(
     if found != header["sites"]:
         there, here = set(header["sites"]), set(found)
         differs = sorted(there ^ here)[:4] or ["the order of the sites"]
-        raise AsviError(
+        raise StoredFitError(
             f"{path} belongs to another model; differing sites: {'; '.join(differs)}.\n"
             "Give asvi.load the model that was fitted."
         )
     params = _params(problem, stored, path)
     draws = header["draws"]
     if draws["versions"] == _versions() and draws["digest"] != recorded_draw(problem, params):
-        raise AsviError(
+        raise StoredFitError(
             f"{path} belongs to another model: its sites are the same, and what is computed from "
             "them is not. A number that the model reads (a global, a default, an attribute, an "
             "argument) has changed since.\nGive asvi.load the model and data as they were fitted."
         )
     numbers = dict(header["run"])
-    info = numbers.pop("info")
+    info = {"skipped_steps": numbers.pop("skipped_steps"), **numbers.pop("info")}
     outcome = Outcome(
         losses=stored["losses"],
         params=params,
-        details=details_from(info),
+        num_steps=numbers.pop("steps"),
+        run=details_from(info),
         problem=problem,
         family_reason=info.get("family", ""),
         correction=correction_from_file(header.get("correction"), stored),
         **numbers,
     )
     return outcome, header["about"]
+
+
+def _numbers_of(run: Any) -> dict[str, Any]:
+    """A run's own account; the names are those of the format."""
+    info = {**vars(run.run), "family": run.family_reason}
+    found = {name: _plain(getattr(run, name)) for name in _NUMBERS}
+    counts = {"steps": run.num_steps, "skipped_steps": run.run.skipped_steps}
+    return {**found, **counts, "info": _plain(info)}
 
 
 def _versions() -> list[str]:
@@ -154,7 +163,7 @@ def _params(problem: Problem, stored: Mapping[str, Any], path: str | Path) -> di
             params[name] = jax.tree.unflatten(tree, found)
     if differs:
         more = " and more" if len(differs) > 3 else ""
-        raise AsviError(
+        raise StoredFitError(
             f"{path} was written with another family, or by another version of asvi whose family "
             f"had other parameters: {', '.join(differs[:3])}{more}.\n"
             "Load it with the family and the version that wrote it, or call asvi.fit again."
@@ -200,7 +209,7 @@ def _family_from_json(stored: Any, path: Any) -> Any:
         return {pattern: _family_from_json(f, path) for pattern, f in stored["sites"].items()}
     known = family_class(stored["class"])
     if known is None:
-        raise AsviError(
+        raise StoredFitError(
             f"{path} was fitted with the family {stored['class']}, which is not one of asvi's own "
             "and is not defined in this process.\nDefine its class first, or give the family: "
             f"asvi.load({str(path)!r}, model, family={stored['class']}(...))"
@@ -208,7 +217,7 @@ def _family_from_json(stored: Any, path: Any) -> Any:
     settings = {}
     for name, value in stored["settings"].items():
         if isinstance(value, dict) and "own" in value:
-            raise AsviError(
+            raise StoredFitError(
                 f"{path} was fitted with {value['own']} of your own, whose weights it has, and not "
                 "the code.\nWrite instead:\n    "
                 f"asvi.load({str(path)!r}, model, family=Amortized({value['own']}=..., ...))"
