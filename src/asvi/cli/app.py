@@ -76,7 +76,7 @@ def fit_command(
         result.save(out, model_path=where)
         console.print(f"wrote {out}")
     console.print(result)
-    plot.marginals(result).ravel()[0].figure.savefig(target, dpi=120)
+    plot.prior_posterior(result).ravel()[0].figure.savefig(target, dpi=120)
     console.print(f"wrote {target}")
 
 

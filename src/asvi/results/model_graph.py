@@ -51,8 +51,15 @@ def _places(sites: list[Site]) -> dict[str, tuple[float, float]]:
         if not any(p in level for p in site.parents if p != site.name) and children:
             level[site.name] = max(level[site.name], min(children) - 1)
     place: dict[str, tuple[float, float]] = {}
-    for depth in sorted(set(level.values())):
-        row = [name for name in level if level[name] == depth]
+    children = {s.name: [c.name for c in sites if s.name in c.parents] for s in sites}
+
+    def beneath(name: str) -> float:
+        found = [place[child][0] for child in children[name] if child in place]
+        return sum(found) / len(found) if found else 0.5
+
+    # From the bottom: each stands above its children, in their order.
+    for depth in sorted(set(level.values()), reverse=True):
+        row = sorted((name for name in level if level[name] == depth), key=beneath)
         for i, name in enumerate(row):
             place[name] = ((i + 0.5) / len(row), -depth)
     return place

@@ -70,7 +70,8 @@ def columns_of(shapes: dict[str, tuple[int, ...]]) -> list[tuple[str, str, int]]
 def window(after: np.ndarray, before: np.ndarray, settings: PlotSettings) -> tuple[float, float]:
     """The ends of a panel: the posterior's central range, and of the prior's what is near."""
     low, high = _central(after, settings.posterior_share)
-    room = settings.room * (high - low)
+    room, edge = settings.room * (high - low), settings.edge * (high - low)
+    low, high = max(float(after.min()), low - edge), min(float(after.max()), high + edge)
     prior_low, prior_high = _central(before, settings.prior_share) if len(before) else (low, high)
     low, high = min(low, max(prior_low, low - room)), max(high, min(prior_high, high + room))
     if high > low:
@@ -83,8 +84,10 @@ def _central(x: np.ndarray, share: float) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def density(x: np.ndarray, grid: np.ndarray) -> np.ndarray:
-    """A kernel estimate at evenly spaced points; mass does not leak beyond the outermost draws.
+def density(
+    x: np.ndarray, grid: np.ndarray, ends: tuple[float, float] = (-np.inf, np.inf)
+) -> np.ndarray:
+    """A kernel estimate at evenly spaced points; no mass leaks beyond the ``ends``.
 
     Its width is that of the draws in sight: a tail, however heavy, does not smear the middle.
     """
@@ -94,13 +97,13 @@ def density(x: np.ndarray, grid: np.ndarray) -> np.ndarray:
         return np.zeros_like(grid)
     quartiles = np.quantile(seen, [0.25, 0.75])
     spread = min(seen.std(), np.ptp(quartiles) / 1.34 or np.inf)
-    width = max(0.9 * spread * len(seen) ** -0.2, 1.5 * (grid[1] - grid[0]))
+    width = max(1.06 * spread * len(seen) ** -0.2, 1.5 * (grid[1] - grid[0]))
     near = x[(x >= grid[0] - 4 * width) & (x <= grid[-1] + 4 * width)]
     step = grid[1] - grid[0]
     pad = int(np.ceil(4 * width / step)) + 1
     edges = grid[0] + step * (np.arange(-pad, len(grid) + pad + 1) - 0.5)
     # Draws beyond an end come back from it, as at a mirror.
-    low, high = x.min(), x.max()
+    low, high = ends
     mirrored = [near, 2 * low - near[near < low + 4 * width]]
     mirrored.append(2 * high - near[near > high - 4 * width])
     counts = np.histogram(np.concatenate(mirrored), edges)[0]

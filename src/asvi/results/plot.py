@@ -59,8 +59,9 @@ def losses(fit: Fit, ax: Axes | None = None) -> Axes:
     ax.axhline(fit.elbo, color="C1", lw=1, label=f"final {fit.elbo:.2f} ± {fit.elbo_se:.2f}")
     late = elbos[len(elbos) // 4 :]
     late = late[np.isfinite(late)]
-    spread = max(float(np.ptp(late)) if len(late) else 0.0, 1.0)
-    lowest = min(fit.elbo, *late) if len(late) else fit.elbo
+    # A second run begins far below, and would leave no room for the rest.
+    lowest = min(fit.elbo, np.quantile(late, 0.1)) if len(late) else fit.elbo
+    spread = max(fit.elbo - float(lowest), 1.0)
     ax.set_ylim(lowest - 0.2 * spread, fit.elbo + 0.3 * spread)
     ax.set(xlabel="step", ylabel="ELBO [nat]")
     ax.legend(fontsize=8)
@@ -99,10 +100,13 @@ def prior_posterior(
 
 def _two_densities(ax: Axes, before: np.ndarray, after: np.ndarray, settings: PlotSettings) -> None:
     grid = np.linspace(*window(after, before, settings), settings.grid)
-    heights, colour = density(after, grid), "C0"
+    # Where draws of the prior end, there may be an end of the support.
+    together = np.concatenate([before, after])
+    ends = (together.min(), together.max()) if len(before) else (-np.inf, np.inf)
+    heights, colour = density(after, grid, ends), "C0"
     top = heights.max()
     if len(before):
-        prior = density(before, grid)
+        prior = density(before, grid, ends)
         ax.fill_between(grid, prior, color="0.8", lw=0, label="prior")
         top = max(top, min(prior.max(), settings.prior_height * top))
     ax.fill_between(grid, heights, color=colour, alpha=0.35, lw=0)
@@ -325,10 +329,11 @@ def _predicted_densities(
     low = min(data.min(), max(low, data.min() - margin))
     high = max(data.max(), min(high, data.max() + margin))
     grid = np.linspace(low, high, settings.grid)
+    ends = (0.0 if min(data.min(), draws.min()) >= 0 else -np.inf, np.inf)
     for k, row in enumerate(draws):
         label = None if k else f"posterior predictive, {len(draws)} draws"
-        ax.plot(grid, density(row, grid), color="C0", lw=0.8, alpha=0.25, label=label)
-    ax.plot(grid, density(data, grid), color="k", lw=1.6, label="data")
+        ax.plot(grid, density(row, grid, ends), color="C0", lw=0.8, alpha=0.25, label=label)
+    ax.plot(grid, density(data, grid, ends), color="k", lw=1.6, label="data")
     if len(data) <= 50:
         ax.plot(data, np.zeros_like(data), "|", color="k", ms=9, clip_on=False)
     ax.set_ylim(bottom=0)

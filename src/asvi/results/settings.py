@@ -41,7 +41,9 @@ class PlotSettings:
     """Central share of the prior that a panel shows, as far as there is room."""
     posterior_share: float = 0.99
     """Central share of the posterior that a panel shows."""
-    room: float = 1.5
+    edge: float = 0.1
+    """Widths of it that a panel has beside it, where there are draws."""
+    room: float = 0.8
     """Widths of the posterior that a panel has for the prior on each side of it."""
     prior_height: float = 1.6
     """Heights of the posterior beyond which a prior's peak is cut."""
@@ -51,5 +53,3 @@ class PlotSettings:
     """Different whole numbers up to which data are shown as bars."""
     candidates: int = 300
     """Numbers among which the strongest pairs are looked for."""
-    most_levels: int = 4000
-    """Draws that quantiles are made of."""
