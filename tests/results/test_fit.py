@@ -91,7 +91,7 @@ def test_a_conjugate_model_is_fitted_exactly():
     report = result.diagnose()
     assert report.verdict == "good"
     assert report.k_hat < 0.3
-    assert "verdict: good" in str(result)
+    assert ": good. " in str(result)
 
 
 def test_the_same_key_gives_the_same_result_and_another_key_another():

@@ -12,7 +12,8 @@ __all__ = ["badge", "box", "escape", "folded", "item_list", "paragraph", "table"
 
 _STYLE = """
 .asvi { font-size: 13px; line-height: 1.45; color: inherit; max-width: 60em; }
-.asvi table { border-collapse: collapse; margin: .4em 0; }
+.asvi table { border-collapse: collapse; margin: .4em 0; color: inherit; font-size: inherit;
+  background: transparent; }
 .asvi th, .asvi td { padding: .15em .8em; text-align: right; white-space: nowrap;
   font-variant-numeric: tabular-nums; }
 .asvi th:first-child, .asvi td:first-child, .asvi .words th, .asvi .words td { text-align: left; }

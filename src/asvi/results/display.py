@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from rich.text import Text
 
 from asvi.program import markup
 from asvi.results.inference_data import minibatched
@@ -60,7 +59,9 @@ class OnConsole:
     def __init__(self, fit: Any, settings: DisplaySettings = DisplaySettings()):
         self.fit, self.settings = fit, settings
 
-    def __rich_console__(self, console: Any, options: Any) -> Iterator[Text]:
+    def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
+        from rich.text import Text
+
         verdict = _verdict(self.fit)
         for i, line in enumerate(_lines(self.fit, options.max_width, self.settings)):
             text = Text(line, no_wrap=True, overflow="ignore")
@@ -94,7 +95,7 @@ def in_html(fit: Any, settings: DisplaySettings = DisplaySettings()) -> str:
         is_open = verdict == "not trustworthy"
         parts.append(markup.folded(f"Why: {title}", markup.item_list(reasons), is_open=is_open))
     parts += [markup.paragraph(f"note: {note}") for note in _notes(fit)]
-    parts.append(markup.paragraph("   ".join(_last(fit)), "faint"))
+    parts.append(markup.paragraph(" · ".join(_last(fit)), "faint"))
     return markup.box(*parts)
 
 

@@ -17,7 +17,7 @@ from asvi.program.statements.flat_prior import is_flat
 from asvi.program.statements.unsampled import is_unsampled
 from asvi.results.posterior import Posterior
 
-__all__ = ["dimensions", "minibatched", "prior_draws", "to_arviz"]
+__all__ = ["dimensions", "minibatched", "observed_data", "prior_draws", "to_arviz"]
 
 
 def dimensions(site: Site) -> list[str]:
@@ -99,7 +99,7 @@ def _groups(posterior: Posterior, draws: int, key: jax.Array) -> dict[str, dict[
             n: np.reshape(np.asarray(x), log_q.shape + x.shape[1:]) for n, x in likelihood.items()
         },
         "sample_stats": {"lp": log_p, "log_q": log_q, "log_weight": log_p - log_q},
-        "observed_data": _observed(posterior),
+        "observed_data": observed_data(posterior),
     }
 
 
@@ -140,7 +140,8 @@ def prior_draws(posterior: Posterior, key: jax.Array, draws: int) -> dict[str, A
     return problem.bound.map_in_batches("prior", one)((), posterior.params, key=key, count=draws)
 
 
-def _observed(posterior: Posterior) -> dict[str, np.ndarray]:
+def observed_data(posterior: Posterior) -> dict[str, np.ndarray]:
+    """The data of every observed site."""
     problem = posterior.problem
     names = {site.name for site in problem.program.sites if site.kind == "observed"}
 

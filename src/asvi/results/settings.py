@@ -29,20 +29,27 @@ class DisplaySettings:
 class PlotSettings:
     """Of figures."""
 
-    num_samples: int = 4000
-    """Draws that a density is made of."""
+    prior_draws: int = 20_000
+    """Draws that the density of a prior is made of: of a wide one few are near the posterior."""
+    fewest_prior_draws: int = 1_000
+    """Of a large model."""
+    max_prior_numbers: int = 20_000_000
+    """Numbers that draws of a prior hold in all."""
     grid: int = 256
     """Points at which a density is drawn."""
-    prior_share: float = 0.9
-    """Central share of the prior that a panel shows, where that is not far wider than the
-    posterior."""
+    prior_share: float = 0.8
+    """Central share of the prior that a panel shows, as far as there is room."""
     posterior_share: float = 0.99
-    """Central share of the posterior that a panel shows at least."""
-    max_ratio: float = 4.0
-    """Widths of the posterior that a panel is wide at most: a prior that is wider is cut."""
-    replicates: int = 50
-    """Draws of the data that a predictive check shows."""
-    max_axes: int = 4
-    """Panels of a site with further axes beside that which is drawn along."""
+    """Central share of the posterior that a panel shows."""
+    edge: float = 0.1
+    """Widths of it that a panel has beside it, where there are draws."""
+    room: float = 0.8
+    """Widths of the posterior that a panel has for the prior on each side of it."""
+    prior_height: float = 1.6
+    """Heights of the posterior beyond which a prior's peak is cut."""
+    data_margin: float = 0.5
+    """Widths of the data that a predictive check shows on each side of them."""
+    most_values: int = 20
+    """Different whole numbers up to which data are shown as bars."""
     candidates: int = 300
     """Numbers among which the strongest pairs are looked for."""

@@ -15,7 +15,7 @@ from asvi.results.inference_data import minibatched
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["chains_of", "errors_of", "summarize"]
+__all__ = ["chains_of", "chosen_names", "errors_of", "summarize"]
 
 
 def summarize(
@@ -28,7 +28,7 @@ def summarize(
         text = f"ci_kind={ci_kind!r} and ci_prob={ci_prob!r} make no interval"
         raise AsviError(with_mended(text, 'result.summary(ci_prob=0.9, ci_kind="eti")'))
     draws = {name: x for name, x in chains_of(fit).items() if np.issubdtype(x.dtype, np.number)}
-    draws = {name: draws[name] for name in _chosen(var_names, draws)}
+    draws = {name: draws[name] for name in chosen_names(var_names, draws)}
     columns = {
         "mean": _of_all(draws, lambda x: x.mean(0)),
         "sd": _of_all(draws, lambda x: x.std(0, ddof=1)),
@@ -55,7 +55,8 @@ def chains_of(fit: Any) -> dict[str, np.ndarray]:
     return {name: found[name] for name in names}
 
 
-def _chosen(var_names: str | Iterable[str] | None, draws: dict[str, Any]) -> list[str]:
+def chosen_names(var_names: str | Iterable[str] | None, draws: Iterable[str]) -> list[str]:
+    """The names that were asked for; raises where one of them is none of those that there are."""
     names = [var_names] if isinstance(var_names, str) else var_names
     names = list(draws) if names is None else list(names)
     missing = [name for name in names if name not in draws]

@@ -158,7 +158,7 @@ def test_moves_are_right_on_eight_schools(schools):
     assert report.r_hat < 1.01
     assert "R-hat" in str(report)
     assert result.correction.rung == "moves"
-    assert "particles, moved" in str(result)
+    assert "particles, moved" in str(report)
 
 
 def is_right(task, result):
