@@ -193,7 +193,7 @@ def predictive_check(fit: Fit, ax: Axes | None = None, draws: int = 50) -> Axes:
         return ax
     name = max(observed, key=lambda n: observed[n].size)
     data = np.ravel(np.asarray(observed[name], float))
-    predicted = np.asarray(idata["posterior_predictive"][name], float).reshape(draws, -1)
+    predicted = np.asarray(idata["posterior_predictive"][name], float).reshape(-1, data.size)
     low, high = np.quantile(np.concatenate([data, predicted.ravel()]), [0.005, 0.995])
     grid: Any = np.linspace(low, high, 40) if high > low else [low - 0.5, low + 0.5]
     for row in predicted:
