@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 JOBS ?= 2
 
-.PHONY: setup demo test test-all check bench race race-small neural-sde deep-generative docs clean
+.PHONY: setup demo test test-all check bench gallery race race-small neural-sde deep-generative docs clean
 
 setup: $(STAMP)
 
@@ -40,6 +40,9 @@ bench: setup
 	$(BIN)/python -m benchmarks.fit_tasks
 	$(BIN)/python -m benchmarks.verdicts
 	$(BIN)/python -m benchmarks.everyday.fits
+
+gallery: setup
+	$(BIN)/python -m benchmarks.gallery
 
 race: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.race

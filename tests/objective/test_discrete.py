@@ -192,7 +192,7 @@ def test_a_discrete_posterior_is_drawn_shown_and_stored(hmm_fit, tmp_path):
     assert set(np.unique(draws)) <= {0, 1}
     data = hmm_fit.to_arviz(num_samples=50)
     assert data["posterior"]["z"].dtype.kind == "i"
-    axes = asvi.plot.marginals(hmm_fit)
+    axes = asvi.plot.prior_posterior(hmm_fit)
     heights = [bar.get_height() for bar in axes[0, 0].patches]
     assert sum(heights) == pytest.approx(2.0)  # probabilities, of the prior and of the posterior
     image = asvi.plot.probabilities(hmm_fit, "z").images[0].get_array()

@@ -31,7 +31,7 @@ def as_family(family: Any) -> Any:
     if isinstance(family, Mapping):
         return {pattern: as_family(one) for pattern, one in family.items()}
     if isinstance(family, str):
-        known = families_by_name()
+        known = {n: c for n, c in families_by_name().items() if c is not NumPyroGuide}
         if family not in known:
             names = ", ".join(sorted(known))
             raise FamilyError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,10 +15,11 @@ from asvi.families.given import as_family
 from asvi.fitting.correction.settings import CorrectionSettings
 from asvi.fitting.settings import FitSettings
 from asvi.fitting.training.asked import settings_for
+from asvi.fitting.training.progress import can_be_seen
 from asvi.fitting.training.settings import TrainingSettings
 from asvi.program.random_key import as_key
 
-__all__ = ["DEFAULTS", "EFFORTS", "Request", "checked_effort", "checked_error"]
+__all__ = ["DEFAULTS", "EFFORTS", "Request", "checked_effort", "checked_error", "given_of"]
 
 EFFORTS = ("quick", "auto", "thorough")
 #: Options of :func:`asvi.fit`, as they are if nothing is said.
@@ -106,11 +106,22 @@ class Request:
         return jax.random.key(0) if self.key is None else self.key
 
 
+def given_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the options that say something else than nothing."""
+    plain = (str, int, float)
+    return {
+        name: value
+        for name, value in options.items()
+        if value is not DEFAULTS[name]
+        and not (isinstance(value, plain) and value == DEFAULTS[name])
+    }
+
+
 def is_shown(progress_bar: bool | None) -> bool:
     """Whether progress is shown: as it was asked for, else where somebody can look."""
     if progress_bar is not None:
         return bool(progress_bar)
-    return sys.stderr.isatty() or "ipykernel" in sys.modules
+    return can_be_seen()
 
 
 def checked_effort(effort: str | None) -> str:

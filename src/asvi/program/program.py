@@ -26,6 +26,7 @@ from typing import Any
 import jax
 
 from asvi.errors import ModelError, SiteError, with_mended
+from asvi.program import markup
 from asvi.program.addresses import BodyPath, body_address, is_inside
 from asvi.program.checks.failures import explain_failure
 from asvi.program.checks.parameters import check_distribution
@@ -40,7 +41,7 @@ from asvi.program.unwrapping import bare_distribution
 __all__ = ["Program"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Program:
     """The structure of a model at given arguments."""
 
@@ -170,7 +171,8 @@ class Program:
         """Latent sites inside the control-flow body at this path, however deep."""
         return tuple(site for site in self.latent if is_inside(site.address, path))
 
-    def __str__(self) -> str:
+    def _rows(self) -> list[tuple[str, ...]]:
+        """The head of a table, and a row for each site."""
         rows = [("site", "kind", "distribution", "shape", "parents", "plates", "block")]
         for site in self.sites:
             rows.append(
@@ -184,12 +186,24 @@ class Program:
                     "/".join(map(str, site.bodies)),
                 )
             )
+        return rows
+
+    def __str__(self) -> str:
+        rows = self._rows()
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = [
             "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
             for row in rows
         ]
         return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        latent, observed = len(self.latent), len(self.observed)
+        return f"<asvi.Program: {latent} latent and {observed} observed sites>"
+
+    def _repr_html_(self) -> str:
+        head, *rows = self._rows()
+        return markup.box(markup.table(head, rows, of_words=True))
 
 
 def _record(run: SurveyRun) -> Traced:

@@ -6,13 +6,14 @@ from dataclasses import dataclass, replace
 
 from asvi.families.coupled.coupling_graph import moral_edges
 from asvi.families.guide_protocol import SiteRow
+from asvi.program import markup
 from asvi.program.improper import describe_improper
 from asvi.results.posterior import Posterior
 
 __all__ = ["Explanation", "SiteRow", "explain"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation:
     """What the family represents.
 
@@ -32,20 +33,40 @@ class Explanation:
 
     def __str__(self) -> str:
         lines = ["site · family · parents · prior weight per leaf"]
+        lines += [" · ".join(text or "none" for text in cells) for cells in self._cells()]
+        return "\n".join([*lines, *self._words()])
+
+    def __repr__(self) -> str:
+        sites = "1 site" if len(self.rows) == 1 else f"{len(self.rows)} sites"
+        missed = len(self.missed) or "none"
+        return f"<asvi.Explanation of {sites}: dependencies missed: {missed}>"
+
+    def _repr_html_(self) -> str:
+        head = ["site", "family", "parents", "prior weight per leaf"]
+        return markup.box(
+            markup.table(head, self._cells(), of_words=True),
+            *(markup.paragraph(text) for text in self._words()),
+        )
+
+    def _cells(self) -> list[tuple[str, ...]]:
+        """A row for each site."""
+        found = []
         for row in self.rows:
             weights = ", ".join(f"{leaf} {w:.2f}" for leaf, w in row.prior_weights.items())
-            parents = ", ".join(row.parents) or "none"
-            lines.append(f"{row.name} · {row.family} · {parents} · {weights or 'none'}")
+            found.append((row.name, row.family, ", ".join(row.parents), weights))
+        return found
+
+    def _words(self) -> list[str]:
+        """What is missed, what was left out, what is to be known."""
         if self.missed:
             pairs = "; ".join(f"{a} – {b}" for a, b in self.missed)
-            lines.append(f"dependencies that this family cannot represent: {pairs}")
+            lines = [f"dependencies that this family cannot represent: {pairs}"]
         else:
-            lines.append("the family can represent every pairwise dependency of the posterior")
+            lines = ["the family can represent every pairwise dependency of the posterior"]
         if self.left_out:
             pairs = "; ".join(a if a == b else f"{a} – {b}" for a, b in self.left_out)
             lines.append(f"couplings left out for their size: {pairs}")
-        lines += [f"note: {note}" for note in self.notes]
-        return "\n".join(lines)
+        return lines + [f"note: {note}" for note in self.notes]
 
 
 def explain(posterior: Posterior) -> Explanation:

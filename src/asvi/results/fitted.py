@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asvi.errors import AsviError
 from asvi.fitting.diagnostics.judge import judge
@@ -17,9 +17,15 @@ from asvi.program.program import Program
 from asvi.program.random_key import as_key
 from asvi.results import inference_data
 from asvi.results.corrected_posterior import CorrectedPosterior
+from asvi.results.display import OnConsole, in_a_line, in_html, in_text
 from asvi.results.explanation import Explanation, explain
+from asvi.results.pickling import restored, state_of
 from asvi.results.posterior import Posterior
 from asvi.results.storage import file as stored
+from asvi.results.summary import summarize
+
+if TYPE_CHECKING:
+    import pandas
 
 __all__ = ["Fit"]
 
@@ -37,6 +43,12 @@ class Fit(Outcome):
     """The diagnosis in words, of a loaded fit."""
     asked: dict[str, Any] = field(default_factory=dict, repr=False)
     """What :func:`fit` was called with."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return state_of(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        restored(self, state)
 
     @property
     def model(self) -> Callable:
@@ -111,7 +123,8 @@ class Fit(Outcome):
         """
         if not self.asked:
             raise AsviError(
-                "refine() goes on from a call of asvi.fit, and this fit was loaded from a file.\n"
+                "refine() goes on from a call of asvi.fit, and this fit was loaded from a file, or "
+                "pickled with an optimiser that cannot be.\n"
                 'Write instead:\n    asvi.fit(model, *data, effort="thorough")'
             )
         from asvi.results.fit import fit
@@ -137,6 +150,30 @@ class Fit(Outcome):
         """What the family does at each site, and which dependencies it misses."""
         return explain(self.posterior)
 
+    def summary(
+        self,
+        var_names: str | Iterable[str] | None = None,
+        ci_prob: float = 0.9,
+        ci_kind: str = "eti",
+    ) -> pandas.DataFrame:
+        """A data frame with a row for every number of the posterior; its columns are ArviZ's.
+
+        ``mean``, ``sd``, the ends of the interval (``eti90_lb``, ``eti90_ub``, or of the shortest
+        one with ``ci_kind="hdi"``), the errors of mean and sd (``mcse_mean``, ``mcse_sd``), and as
+        how many independent draws they are worth (``ess_bulk``, ``ess_tail``). Draws that were
+        moved have an ``r_hat`` of islands of particles that never met; draws that were weighted, or
+        are a guide's, a ``k_hat``. The verdict goes by the same numbers.
+
+        >>> import numpyro, numpyro.distributions as dist, asvi
+        >>> def model(y):
+        ...     rate = numpyro.sample("rate", dist.Exponential(1.0))
+        ...     numpyro.sample("y", dist.Poisson(rate), obs=y)
+        >>> frame = asvi.fit(model, 3).summary()
+        >>> list(frame.columns)[:4], bool(abs(frame.loc["rate", "mean"] - 2.0) < 0.1)
+        (['mean', 'sd', 'eti90_lb', 'eti90_ub'], True)
+        """
+        return summarize(self, var_names, ci_prob, ci_kind)
+
     def to_arviz(self, num_samples: int = 1000, rng_key: Any = None) -> Any:
         """ArviZ data: posterior, prior, predictive draws, data, log likelihood; see ``docs``."""
         self.problem.arguments.require_data("to_arviz()")
@@ -154,36 +191,13 @@ class Fit(Outcome):
         stored.save(path, self.guide, self, self.correction, about)
 
     def __str__(self) -> str:
-        from rich.console import Console
+        return in_text(self)
 
-        console = Console(width=100, no_color=True, highlight=False)
-        with console.capture() as capture:
-            for part in self.__rich_parts__():
-                console.print(part)
-        return capture.get().rstrip()
+    def __repr__(self) -> str:
+        return in_a_line(self)
 
-    def __rich_parts__(self) -> list[Any]:
-        parts: list[Any] = [inference_data.summary_table(self.posterior)]
-        if self.correction is None:
-            parts.append(
-                f"ELBO {self.elbo:.3f} ± {self.elbo_se:.3f} after {self.num_steps} steps "
-                f"({self.seconds:.1f} s); {self.message}"
-            )
-        else:
-            parts.append(
-                f"log evidence {self.log_evidence:.3f} ± {self.log_evidence_se:.3f}, "
-                f"ELBO {self.elbo:.3f} ± {self.elbo_se:.3f} ({self.seconds:.1f} s)"
-            )
-            parts.append(self.correction.in_words())
-        if self.family_reason and self.correction is None:
-            parts.append(f"family: {self.family_reason}")
-        if self.run.skipped_steps:
-            parts.append(f"{self.run.skipped_steps} gradients were not finite and were skipped")
-        if self.problem.arguments.has_data or self.correction is not None:
-            report = self.diagnose()
-            parts.append(f"verdict: {report.verdict}. {report.advice}")
-            parts += [f"  - {reason}" for reason in report.reasons]
-            parts += [f"note: {note}" for note in report.notes]
-        elif self.stored_diagnosis:
-            parts.append(self.stored_diagnosis)
-        return parts
+    def __rich__(self) -> OnConsole:
+        return OnConsole(self)
+
+    def _repr_html_(self) -> str:
+        return in_html(self)

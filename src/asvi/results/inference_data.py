@@ -1,4 +1,4 @@
-"""Takes a posterior; gives ArviZ data (0.x and 1.x) with coordinates from plates, and a table."""
+"""Takes a posterior; gives ArviZ data (0.x and 1.x) with coordinates from plates."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 
 import jax
 import numpy as np
-from rich.table import Table
 
 from asvi.density.split_keys import split
+from asvi.errors import DataWarning, warn_user
 from asvi.program.run_trace import trace_of
 from asvi.program.site import Site
 from asvi.program.statements.flat_prior import is_flat
 from asvi.program.statements.unsampled import is_unsampled
 from asvi.results.posterior import Posterior
 
-__all__ = ["dimensions", "minibatched", "prior_draws", "summary_table", "to_arviz"]
+__all__ = ["dimensions", "minibatched", "observed_data", "prior_draws", "to_arviz"]
 
 
 def dimensions(site: Site) -> list[str]:
@@ -68,10 +68,10 @@ def to_arviz(posterior: Posterior, run: Any, draws: int, key: jax.Array | None) 
             coords[name] = np.arange(size)
     out = minibatched(program.sites)
     if out:
-        warnings.warn(
+        warn_user(
             f"{', '.join(out)}: in a subsampled plate, so that each draw has another random "
             "minibatch. Left out of the ArviZ data, whose rows would not be of one member.",
-            stacklevel=3,
+            DataWarning,
         )
         groups = {k: {n: x for n, x in g.items() if n not in out} for k, g in groups.items()}
     attrs = {"inference_library": "asvi", "elbo": run.elbo, "elbo_se": run.elbo_se}
@@ -99,7 +99,7 @@ def _groups(posterior: Posterior, draws: int, key: jax.Array) -> dict[str, dict[
             n: np.reshape(np.asarray(x), log_q.shape + x.shape[1:]) for n, x in likelihood.items()
         },
         "sample_stats": {"lp": log_p, "log_q": log_q, "log_weight": log_p - log_q},
-        "observed_data": _observed(posterior),
+        "observed_data": observed_data(posterior),
     }
 
 
@@ -140,7 +140,8 @@ def prior_draws(posterior: Posterior, key: jax.Array, draws: int) -> dict[str, A
     return problem.bound.map_in_batches("prior", one)((), posterior.params, key=key, count=draws)
 
 
-def _observed(posterior: Posterior) -> dict[str, np.ndarray]:
+def observed_data(posterior: Posterior) -> dict[str, np.ndarray]:
+    """The data of every observed site."""
     problem = posterior.problem
     names = {site.name for site in problem.program.sites if site.kind == "observed"}
 
@@ -152,28 +153,3 @@ def _observed(posterior: Posterior) -> dict[str, np.ndarray]:
     run = problem.bound.map_in_batches("observed", one)
     found = run((), posterior.params, key=jax.random.key(0), count=1)
     return {name: np.asarray(value)[0] for name, value in found.items()}
-
-
-def summary_table(posterior: Posterior, rows: int = 40) -> Table:
-    """Mean, sd and 90% interval of every latent number; long sites are cut, and say so."""
-    table = Table("site", "mean", "sd", "5%", "95%", box=None)
-    mean, sd = posterior.mean(), posterior.sd()
-    low, high = ({k: q[i] for k, q in posterior.quantiles((0.05, 0.95)).items()} for i in (0, 1))
-    left = rows
-    drawn_anew = minibatched(posterior.problem.program.latent)
-    for site in posterior.problem.program.latent:
-        name = site.name
-        if name in drawn_anew:
-            table.add_row(f"{name}: a random {drawn_anew[name]} in each draw", "", "", "", "")
-            continue
-        size = int(np.size(mean[name]))
-        shown = min(size, max(1, min(left, 10)))
-        for i in range(shown):
-            where = np.unravel_index(i, np.shape(mean[name])) if np.ndim(mean[name]) else ()
-            label = f"{name}[{','.join(map(str, where))}]" if where else name
-            numbers = [np.ravel(x[name])[i] for x in (mean, sd, low, high)]
-            table.add_row(label, *(f"{x:.3g}" for x in numbers))
-        if shown < size:
-            table.add_row(f"… {size - shown} more of {name}", "", "", "", "")
-        left -= shown
-    return table

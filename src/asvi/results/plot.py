@@ -1,109 +1,148 @@
-"""Takes a Fit; gives figures: trace, marginals, weights, pairs, bands, predictions, graph.
+"""Takes a Fit; gives figures: prior and posterior, pairs, bands, predictions, weights, graph.
 
-Every function takes axes or makes them, and returns them.
+Every function draws on the axes that it is given, or on those of a new figure of pyplot, and
+returns them: one, or an array of them where there are several panels.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-import jax
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from asvi.errors import SiteError
+from asvi.program.random_key import as_key
 from asvi.results.fit import Fit
-from asvi.results.inference_data import prior_draws
+from asvi.results.inference_data import minibatched, observed_data, prior_draws
+from asvi.results.model_graph import draw_graph
+from asvi.results.old_calls import getter_of, takes_old_arguments
+from asvi.results.panels import (
+    axes_or_new,
+    bars,
+    columns_of,
+    density,
+    flat,
+    panels_or_new,
+    say_instead,
+    window,
+)
+from asvi.results.settings import PlotSettings
+from asvi.results.summary import chosen_names
 
 __all__ = [
-    "bands",
-    "elbo_trace",
     "graph",
-    "marginals",
+    "losses",
     "pairs",
-    "predictive_check",
+    "ppc",
+    "prior_posterior",
     "prior_weights",
     "probabilities",
+    "series",
 ]
 
+#: Names of 0.1.
+__getattr__ = getter_of("asvi.plot")
 
-def _axes(ax: Axes | None, width: float = 5.0, height: float = 3.2) -> Axes:
-    return Figure(figsize=(width, height), layout="constrained").subplots() if ax is None else ax
+Names = str | Iterable[str] | None
 
 
-def elbo_trace(fit: Fit, ax: Axes | None = None) -> Axes:
+def losses(fit: Fit, ax: Axes | None = None) -> Axes:
     """ELBO of every chunk of steps, and the final one with its error."""
-    ax = _axes(ax)
-    steps = fit.run.chunk * np.arange(1, len(fit.losses) + 1)
-    elbos = -np.asarray(fit.losses)
+    ax = axes_or_new(ax)
+    elbos = -np.asarray(fit.losses, float)
+    if not np.isfinite(elbos).any():
+        return say_instead(ax, "no gradient step was taken")
+    steps = fit.run.chunk * np.arange(1, len(elbos) + 1)
     ax.plot(steps, elbos, marker=".", lw=1)
     ax.axhline(fit.elbo, color="C1", lw=1, label=f"final {fit.elbo:.2f} ± {fit.elbo_se:.2f}")
     late = elbos[len(elbos) // 4 :]
-    spread = max(float(np.ptp(late)), 1.0)
-    ax.set_ylim(min(fit.elbo, float(np.nanmin(late))) - 0.2 * spread, fit.elbo + 0.3 * spread)
+    late = late[np.isfinite(late)]
+    # A second run begins far below, and would leave no room for the rest.
+    lowest = min(fit.elbo, np.quantile(late, 0.1)) if len(late) else fit.elbo
+    spread = max(fit.elbo - float(lowest), 1.0)
+    ax.set_ylim(lowest - 0.2 * spread, fit.elbo + 0.3 * spread)
     ax.set(xlabel="step", ylabel="ELBO [nat]")
     ax.legend(fontsize=8)
     return ax
 
 
-def marginals(
-    fit: Fit, sites: list[str] | None = None, most: int = 12, draws: int = 2000
+@takes_old_arguments("plot.prior_posterior")
+def prior_posterior(
+    fit: Fit,
+    var_names: Names = None,
+    max_subplots: int = 12,
+    num_samples: int = 4000,
+    ax: Any = None,
+    settings: PlotSettings = PlotSettings(),
 ) -> np.ndarray:
-    """Posterior against prior of each latent number; the first ``most`` of them."""
-    posterior = fit.posterior
-    drawn = posterior.sample(jax.random.key(0), (draws,))
-    prior = prior_draws(posterior, jax.random.key(1), draws)
-    columns = _columns(fit, sites)[:most]
-    across = min(4, len(columns))
-    down = -(-len(columns) // across)
-    figure = Figure(figsize=(2.6 * across, 2.0 * down), layout="constrained")
-    axes = figure.subplots(down, across, squeeze=False)
-    for ax in axes.ravel()[len(columns) :]:
-        ax.set_axis_off()
-    for ax, (label, name, index) in zip(axes.ravel(), columns, strict=False):
-        after = np.asarray(drawn[name], float).reshape(draws, -1)[:, index]
-        before = np.asarray(prior[name], float).reshape(draws, -1)[:, index]
-        if _discrete(fit, name):
-            _bars(ax, before, after)
+    """Posterior against prior of each number; the first ``max_subplots`` of them."""
+    drawn = fit.posterior.sample(0, num_samples)
+    names = _names(fit, var_names, drawn)
+    columns = columns_of({name: np.shape(drawn[name])[1:] for name in names})[:max_subplots]
+    prior = _prior(fit, settings)
+    axes = panels_or_new(ax, len(columns), 4, 2.6, 2.0)
+    for panel, (label, name, i) in zip(axes, columns, strict=False):
+        after = flat(drawn[name])[:, i]
+        before = flat(prior[name])[:, i] if name in prior else np.zeros(0)
+        before = before[np.isfinite(before)]
+        if _is_discrete(fit, name):
+            bars(panel, before if len(before) else None, after)
         else:
-            low, high = np.quantile(after, [0.001, 0.999])
-            pad = 0.6 * (high - low) + 1e-12
-            grid = np.linspace(low - pad, high + pad, 60)
-            ax.hist(before, grid, density=True, color="0.75", label="prior")
-            ax.hist(after, grid, density=True, color="C0", alpha=0.7, label="posterior")
-        ax.set_title(label, fontsize=8)
-        ax.set_yticks([])
-        ax.tick_params(labelsize=7)
-    axes[0, 0].legend(fontsize=7)
+            _two_densities(panel, before, after, settings)
+        panel.set_title(label, fontsize=9)
+        panel.set_yticks([])
+        panel.tick_params(labelsize=7)
+    axes[0].legend(fontsize=7)
     return axes
 
 
+def _two_densities(ax: Axes, before: np.ndarray, after: np.ndarray, settings: PlotSettings) -> None:
+    grid = np.linspace(*window(after, before, settings), settings.grid)
+    # Where draws of the prior end, there may be an end of the support.
+    together = np.concatenate([before, after])
+    ends = (together.min(), together.max()) if len(before) else (-np.inf, np.inf)
+    heights, colour = density(after, grid, ends), "C0"
+    top = heights.max()
+    if len(before):
+        prior = density(before, grid, ends)
+        ax.fill_between(grid, prior, color="0.8", lw=0, label="prior")
+        top = max(top, min(prior.max(), settings.prior_height * top))
+    ax.fill_between(grid, heights, color=colour, alpha=0.35, lw=0)
+    ax.plot(grid, heights, color=colour, lw=1.2, label="posterior")
+    ax.set_xlim(grid[0], grid[-1])
+    ax.set_ylim(0, 1.08 * top if top > 0 else 1.0)
+
+
+@takes_old_arguments("plot.probabilities")
 def probabilities(
-    fit: Fit, site: str | None = None, ax: Axes | None = None, draws: int = 2000
+    fit: Fit, var_names: Names = None, num_samples: int = 4000, ax: Axes | None = None
 ) -> Axes:
     """Posterior probability of each value of a discrete site, element by element, as a heat map.
 
-    Without ``site``, of the first discrete one.
+    Without a name, of the first discrete one.
     """
-    discrete = [s.name for s in fit.problem.program.latent if s.is_discrete]
-    if site is None and not discrete:
-        ax = _axes(ax)
-        ax.text(0.5, 0.5, "the model has no discrete sites", ha="center")
-        ax.set_axis_off()
-        return ax
-    site = str(discrete[0] if site is None else site)
-    if not _discrete(fit, site):
-        instead = f'asvi.plot.marginals(fit, ["{site}"])'
-        raise SiteError(site, "it is continuous and has no probabilities", instead)
-    drawn = fit.posterior.sample(jax.random.key(0), (draws,))[site]
-    rows = np.asarray(drawn).reshape(draws, -1)
+    discrete = [s.name for s in fit.program.latent if s.is_discrete]
+    if var_names is None and not discrete:
+        return say_instead(axes_or_new(ax), "the model has no discrete sites")
+    name = _names(fit, discrete[0] if var_names is None else var_names)[0]
+    if not _is_discrete(fit, name):
+        instead = f'asvi.plot.prior_posterior(result, "{name}")'
+        raise SiteError(name, "it is continuous and has no probabilities", instead)
+    rows = flat(fit.posterior.sample(0, num_samples)[name])
     values = np.unique(rows)
     table = np.stack([(rows == value).mean(0) for value in values])
-    ax = _axes(ax, height=1.0 + 0.3 * len(values))
+    height = 1.2 + 0.3 * min(len(values), 20)
+    ax = axes_or_new(ax, 5.0 if rows.shape[1] > 4 else 3.2, height)
     image = ax.imshow(table, aspect="auto", cmap="Blues", vmin=0, vmax=1, origin="lower")
-    ax.set_yticks(range(len(values)), [str(value) for value in values], fontsize=7)
-    ax.set(xlabel=f"element of {site}", ylabel="value")
+    every = -(-len(values) // 20)
+    shown = range(0, len(values), every)
+    ax.set_yticks(shown, [f"{values[k]:g}" for k in shown], fontsize=8)
+    ax.xaxis.get_major_locator().set_params(integer=True)
+    if rows.shape[1] == 1:
+        ax.set_xticks([])
+    ax.set(xlabel=f"element of {name}" if rows.shape[1] > 1 else name, ylabel="value")
     ax.figure.colorbar(image, ax=ax, label="probability")
     return ax
 
@@ -114,153 +153,214 @@ def prior_weights(fit: Fit, ax: Axes | None = None) -> Axes:
     Of a :class:`~asvi.families.StructuredNormal`, the share of the noise's prior variance that the
     data left.
     """
-    guide = fit.problem.guide
-    rows = {label: np.ravel(x) for label, x in guide.prior_shares(fit.params).items()}
-    ax = _axes(ax, height=0.4 + 0.3 * max(1, len(rows)))
+    rows = {k: np.ravel(x) for k, x in fit.problem.guide.prior_shares(fit.params).items()}
+    ax = axes_or_new(ax, height=1.1 + 0.3 * max(1, len(rows)))
     if not rows:
-        ax.text(0.5, 0.5, "this family has no prior weights", ha="center")
-        ax.set_axis_off()
-        return ax
+        return say_instead(ax, "this family has no prior weights")
     width = max(len(values) for values in rows.values())
     table = np.full((len(rows), width), np.nan)
     for i, values in enumerate(rows.values()):
         table[i, : len(values)] = values
     image = ax.imshow(table, aspect="auto", cmap="viridis_r", vmin=0, vmax=1)
-    ax.set_yticks(range(len(rows)), list(rows), fontsize=7)
-    ax.set_xlabel("entry", fontsize=8)
+    ax.set_yticks(range(len(rows)), list(rows), fontsize=8)
+    ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.set_xlabel("element", fontsize=8)
     ax.figure.colorbar(image, ax=ax, label="prior weight")
     return ax
 
 
-def pairs(fit: Fit, most: int = 4, draws: int = 2000) -> np.ndarray:
-    """Scatter plots of the pairs of latent numbers that are correlated most."""
-    drawn = fit.posterior.sample(jax.random.key(0), (draws,))
-    columns = _columns(fit, None)[:300]
-    x = np.stack([np.asarray(drawn[n], float).reshape(draws, -1)[:, i] for _, n, i in columns], 1)
-    alive = np.flatnonzero(x.std(0) > 0)
-    strength = np.abs(np.corrcoef(x[:, alive].T)) if len(alive) > 1 else np.zeros((1, 1))
-    upper = np.argwhere(np.triu(np.ones_like(strength), 1) > 0)
-    upper = upper[np.argsort([-strength[a, b] for a, b in upper])][:most]
-    count = max(1, len(upper))
-    figure = Figure(figsize=(2.6 * count, 2.6), layout="constrained")
-    axes = figure.subplots(1, count, squeeze=False)[0]
-    if not len(upper):
-        axes[0].set_axis_off()
-    for ax, (a, b) in zip(axes, upper, strict=False):
+@takes_old_arguments("plot.pairs")
+def pairs(
+    fit: Fit,
+    var_names: Names = None,
+    max_subplots: int = 4,
+    num_samples: int = 2000,
+    ax: Any = None,
+    settings: PlotSettings = PlotSettings(),
+) -> np.ndarray:
+    """Scatter plots of the pairs of numbers that are correlated most."""
+    drawn = fit.posterior.sample(0, num_samples)
+    names = [n for n in _names(fit, var_names, drawn) if not _is_discrete(fit, n)]
+    columns = columns_of({n: np.shape(drawn[n])[1:] for n in names})[: settings.candidates]
+    x = np.stack([flat(drawn[n])[:, i] for _, n, i in columns] or [np.zeros(num_samples)], 1)
+    alive = np.flatnonzero(np.isfinite(x).all(0) & (x.std(0) > 0))
+    if len(alive) < 2:
+        axes = panels_or_new(ax, 1, 1, 2.6, 2.6)
+        say_instead(axes[0], "there is no pair of numbers")
+        return axes
+    # Of ranks: a heavy tail does not decide.
+    ranks = np.argsort(np.argsort(x[:, alive], 0), 0)
+    correlation = np.corrcoef(ranks.T)
+    upper = np.argwhere(np.triu(np.ones_like(correlation), 1) > 0)
+    upper = upper[np.argsort([-abs(correlation[a, b]) for a, b in upper], kind="stable")]
+    axes = panels_or_new(ax, min(max_subplots, len(upper)), 4, 2.6, 2.6)
+    for panel, (a, b) in zip(axes, upper, strict=False):
         first, second = alive[a], alive[b]
-        ax.plot(x[:, first], x[:, second], ".", ms=2, alpha=0.4)
-        ax.set_xlabel(columns[first][0], fontsize=8)
-        ax.set_ylabel(columns[second][0], fontsize=8)
-        ax.set_title(f"correlation {np.corrcoef(x[:, first], x[:, second])[0, 1]:.2f}", fontsize=8)
-        ax.tick_params(labelsize=7)
+        panel.plot(x[:, first], x[:, second], ".", ms=2.5, mew=0, alpha=0.4)
+        panel.set_xlim(*_clipped(x[:, first]))
+        panel.set_ylim(*_clipped(x[:, second]))
+        panel.set_xlabel(columns[first][0], fontsize=9)
+        panel.set_ylabel(columns[second][0], fontsize=9)
+        panel.set_title(f"rank correlation {correlation[a, b]:.2f}", fontsize=8)
+        panel.tick_params(labelsize=7)
     return axes
 
 
-def bands(fit: Fit, site: str | None = None) -> np.ndarray:
-    """Median and 50% and 90% bands of a site along its first axis (time, or a plate)."""
-    long = [s for s in fit.problem.program.latent if s.shape and s.shape[0] > 1]
-    if site is None:
-        if not long:
-            figure = Figure(figsize=(5, 2))
-            ax = figure.subplots()
-            ax.set_axis_off()
-            ax.text(0.5, 0.5, "no site has an axis to draw along", ha="center")
-            return np.array([ax])
-        site = max(long, key=lambda s: s.shape[0]).name
-    site = str(site)
-    levels = fit.posterior.quantiles((0.05, 0.25, 0.5, 0.75, 0.95))[site]
-    levels = levels.reshape(5, levels.shape[1], -1)[:, :, :4]
-    figure = Figure(figsize=(6, 1.8 * levels.shape[2]), layout="constrained")
-    axes = figure.subplots(levels.shape[2], 1, sharex=True, squeeze=False)[:, 0]
-    time = np.arange(levels.shape[1])
-    for i, ax in enumerate(axes):
-        q = levels[:, :, i]
-        ax.fill_between(time, q[0], q[4], color="C0", alpha=0.2, lw=0, label="90%")
-        ax.fill_between(time, q[1], q[3], color="C0", alpha=0.35, lw=0, label="50%")
-        ax.plot(time, q[2], color="C0", lw=1)
-        ax.set_ylabel(site if len(axes) == 1 else f"{site}[:, {i}]", fontsize=8)
+def _clipped(x: np.ndarray) -> tuple[float, float]:
+    low, high = np.quantile(x, [0.003, 0.997])
+    return float(low - 0.04 * (high - low)), float(high + 0.04 * (high - low))
+
+
+@takes_old_arguments("plot.series")
+def series(
+    fit: Fit,
+    var_names: Names = None,
+    max_subplots: int = 4,
+    num_samples: int = 4000,
+    ax: Any = None,
+) -> np.ndarray:
+    """Median and 50% and 90% bands of a site along its first axis (time, or a plate).
+
+    Without a name, of the longest one.
+    """
+    drawn = fit.posterior.sample(0, num_samples)
+    sizes = {n: np.shape(drawn[n])[1] for n in _names(fit, None, drawn) if np.ndim(drawn[n]) > 1}
+    if var_names is None:
+        names = [max(sizes, key=lambda n: sizes[n])] if max(sizes.values(), default=1) > 1 else []
+    else:
+        names = _names(fit, var_names, drawn)
+        for name in [name for name in names if name not in sizes]:
+            instead = f'asvi.plot.prior_posterior(result, "{name}")'
+            raise SiteError(name, "it has no axis to draw along", instead)
+    if not names:
+        axes = panels_or_new(ax, 1, 1, 5.0, 2.0)
+        say_instead(axes[0], "no site has an axis to draw along")
+        return axes
+    lines = [
+        (name if x.shape[2] == 1 else f"{name}[:, {i}]", x[:, :, i])
+        for name in names
+        for x in [np.asarray(drawn[name], float).reshape(num_samples, sizes[name], -1)]
+        for i in range(x.shape[2])
+    ][:max_subplots]
+    same = len({x.shape[1] for _, x in lines}) == 1
+    axes = panels_or_new(ax, len(lines), 1, 6.0, 2.2 if len(lines) > 1 else 3.0, sharex=same)
+    for panel, (label, x) in zip(axes, lines, strict=False):
+        _bands(panel, np.quantile(x, (0.05, 0.25, 0.5, 0.75, 0.95), axis=0))
+        panel.set_ylabel(label, fontsize=9)
+        panel.tick_params(labelsize=8)
     axes[0].legend(fontsize=7)
     return axes
 
 
-def predictive_check(fit: Fit, ax: Axes | None = None, draws: int = 50) -> Axes:
+def _bands(ax: Axes, q: np.ndarray) -> None:
+    """Few members of a plate stand apart; many are a line."""
+    place = np.arange(q.shape[1])
+    if len(place) > 30:
+        ax.fill_between(place, q[0], q[4], color="C0", alpha=0.2, lw=0, label="90%")
+        ax.fill_between(place, q[1], q[3], color="C0", alpha=0.35, lw=0, label="50%")
+        ax.plot(place, q[2], color="C0", lw=1, label="median")
+        ax.set_xlim(0, len(place) - 1)
+        return
+    ax.vlines(place, q[0], q[4], color="C0", alpha=0.5, lw=1.2, label="90%")
+    ax.vlines(place, q[1], q[3], color="C0", lw=3.5, label="50%")
+    ax.plot(place, q[2], "o", color="white", mec="C0", ms=4.5, label="median")
+    ax.xaxis.get_major_locator().set_params(integer=True)
+
+
+@takes_old_arguments("plot.ppc")
+def ppc(
+    fit: Fit,
+    var_names: Names = None,
+    max_subplots: int = 4,
+    num_samples: int = 50,
+    ax: Any = None,
+    settings: PlotSettings = PlotSettings(),
+) -> np.ndarray:
     """Distribution of the data against that of draws from the posterior predictive."""
-    ax = _axes(ax)
-    idata = fit.to_arviz(num_samples=draws)
-    observed = dict(idata["observed_data"].data_vars)
-    if not observed:
-        ax.set_axis_off()
-        return ax
-    name = max(observed, key=lambda n: observed[n].size)
-    data = np.ravel(np.asarray(observed[name], float))
-    predicted = np.asarray(idata["posterior_predictive"][name], float).reshape(draws, -1)
-    low, high = np.quantile(np.concatenate([data, predicted.ravel()]), [0.005, 0.995])
-    grid: Any = np.linspace(low, high, 40) if high > low else [low - 0.5, low + 0.5]
-    for row in predicted:
-        ax.hist(row, grid, density=True, histtype="step", color="C0", alpha=0.15)
-    ax.hist(data, grid, density=True, histtype="step", color="k", lw=1.5, label="data")
-    ax.plot([], [], color="C0", label="posterior predictive")
-    ax.set_xlabel(name)
-    ax.set_yticks([])
-    ax.legend(fontsize=8)
-    return ax
+    fit.problem.arguments.require_data("asvi.plot.ppc(result)")
+    observed = observed_data(fit.posterior)
+    names = chosen_names(var_names, observed)[:max_subplots]
+    axes = panels_or_new(ax, max(1, len(names)), 2, 5.0, 3.2)
+    if not names:
+        say_instead(axes[0], "the model has no observed site")
+        return axes
+    predicted = fit.posterior.predictive(1, num_samples=num_samples)
+    for panel, name in zip(axes, names, strict=False):
+        data = np.ravel(np.asarray(observed[name], float))
+        draws = flat(predicted[name])
+        keep = np.isfinite(data)
+        data, draws = data[keep], draws[:, keep] if draws.shape[1] == len(keep) else draws
+        is_whole = bool(np.all(data == np.round(data)) and np.all(draws == np.round(draws)))
+        if is_whole and len(np.unique(data)) <= settings.most_values:
+            _predicted_shares(panel, data, draws)
+        else:
+            _predicted_densities(panel, data, draws, settings)
+        panel.set_xlabel(name)
+        panel.set_yticks([])
+    axes[0].legend(fontsize=8)
+    return axes
+
+
+def _predicted_shares(ax: Axes, data: np.ndarray, draws: np.ndarray) -> None:
+    """Whole numbers: how often each is met in the data, and in draws of them."""
+    values = np.unique(data)
+    values = np.arange(values.min(), values.max() + 1) if len(values) > 2 else values
+    shares = np.stack([(draws == v).mean(1) for v in values])
+    low, middle, high = np.quantile(shares, [0.05, 0.5, 0.95], axis=1)
+    ax.bar(values, [(data == v).mean() for v in values], 0.7, color="0.8", label="data")
+    ax.errorbar(
+        values,
+        middle,
+        [middle - low, high - middle],
+        fmt="o",
+        ms=4,
+        color="C0",
+        label="posterior predictive, 90%",
+    )
+    if len(values) <= 12:
+        ax.set_xticks(values)
+
+
+def _predicted_densities(
+    ax: Axes, data: np.ndarray, draws: np.ndarray, settings: PlotSettings
+) -> None:
+    margin = settings.data_margin * (np.ptp(data) or 1.0)
+    low, high = np.quantile(draws, [0.005, 0.995])
+    low = min(data.min(), max(low, data.min() - margin))
+    high = max(data.max(), min(high, data.max() + margin))
+    grid = np.linspace(low, high, settings.grid)
+    ends = (0.0 if min(data.min(), draws.min()) >= 0 else -np.inf, np.inf)
+    for k, row in enumerate(draws):
+        label = None if k else f"posterior predictive, {len(draws)} draws"
+        ax.plot(grid, density(row, grid, ends), color="C0", lw=0.8, alpha=0.25, label=label)
+    ax.plot(grid, density(data, grid, ends), color="k", lw=1.6, label="data")
+    if len(data) <= 50:
+        ax.plot(data, np.zeros_like(data), "|", color="k", ms=9, clip_on=False)
+    ax.set_ylim(bottom=0)
+    ax.set_xlim(low, high)
 
 
 def graph(fit: Fit, ax: Axes | None = None) -> Axes:
     """The model's sites and arrows; dashed red where the family misses a dependency."""
-    ax = _axes(ax, 6.0, 4.0)
-    program = fit.problem.program
-    sites = [program.with_parents(site) for site in program.sites if site.kind != "factor"]
-    level: dict[str, int] = {}
-    for site in sites:
-        above = [level[p] for p in site.parents if p in level and p != site.name]
-        level[site.name] = 1 + max(above, default=-1)
-    place = {}
-    for depth in set(level.values()):
-        row = [name for name in level if level[name] == depth]
-        for i, name in enumerate(row):
-            place[name] = ((i + 0.5) / len(row), -depth)
-    for site in sites:
-        for parent in site.parents:
-            if parent != site.name and parent in place:
-                ax.annotate(
-                    "",
-                    place[site.name],
-                    place[parent],
-                    arrowprops={"arrowstyle": "->", "shrinkA": 14, "shrinkB": 14, "color": "0.4"},
-                )
-    for a, b in fit.explain().missed:
-        style = {"arrowstyle": "-", "ls": "--", "color": "C3", "shrinkA": 14, "shrinkB": 14}
-        style["connectionstyle"] = "arc3,rad=0.25"
-        ax.annotate("", place[a], place[b], arrowprops=style)
-    for site in sites:
-        color = "0.8" if site.kind == "observed" else "white"
-        box = {"boxstyle": "round", "fc": color, "ec": "0.3"}
-        x, y = place[site.name]
-        ax.text(x, y, site.name, ha="center", va="center", bbox=box, fontsize=8)
-    ax.set_xlim(0, 1)
-    ax.set_ylim(-max(level.values()) - 0.5, 0.5)
-    ax.set_axis_off()
-    return ax
+    return draw_graph(fit.program, fit.explain().missed, ax)
 
 
-def _columns(fit: Fit, sites: list[str] | None) -> list[tuple[str, str, int]]:
-    """Every latent number: its label, its site, its place in the flattened site."""
-    found = []
-    for site in fit.problem.program.latent:
-        if sites is not None and site.name not in sites:
-            continue
-        for i in range(int(np.prod(site.shape)) if site.shape else 1):
-            where = ",".join(map(str, np.unravel_index(i, site.shape))) if site.shape else ""
-            found.append((f"{site.name}[{where}]" if where else site.name, site.name, i))
-    return found
+def _prior(fit: Fit, settings: PlotSettings) -> dict[str, Any]:
+    """Draws of the prior; none of a model whose prior cannot be drawn from."""
+    numbers = sum(int(np.prod(site.shape)) for site in fit.program.latent)
+    affordable = settings.max_prior_numbers // max(1, numbers)
+    count = max(settings.fewest_prior_draws, min(settings.prior_draws, affordable))
+    return prior_draws(fit.posterior, as_key(1), count)
 
 
-def _discrete(fit: Fit, name: str) -> bool:
-    return fit.problem.program[name].is_discrete
+def _names(fit: Fit, var_names: Names, drawn: Iterable[str] = ()) -> list[str]:
+    """Latent sites, or those that were asked for: deterministic ones, too."""
+    out = {*minibatched(fit.program.latent), *fit.posterior.parts}
+    latent = [site.name for site in fit.program.latent if site.name not in out]
+    if var_names is None:
+        return latent
+    return chosen_names(var_names, [*latent, *(n for n in drawn if n not in {*latent, *out})])
 
 
-def _bars(ax: Any, before: np.ndarray, after: np.ndarray) -> None:
-    values = np.unique(np.concatenate([before, after]))
-    ax.bar(values - 0.2, [(before == v).mean() for v in values], 0.4, color="0.75", label="prior")
-    ax.bar(values + 0.2, [(after == v).mean() for v in values], 0.4, color="C0", label="posterior")
+def _is_discrete(fit: Fit, name: str) -> bool:
+    return any(site.name == name and site.is_discrete for site in fit.program.latent)

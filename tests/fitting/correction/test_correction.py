@@ -17,7 +17,7 @@ from asvi.fitting.correction.checks import Checks
 from asvi.fitting.correction.mixing import mixing_of
 from asvi.fitting.correction.settings import CorrectionSettings
 from asvi.fitting.diagnostics.of_draws import rules_of_draws
-from asvi.fitting.diagnostics.report import BAD, USABLE
+from asvi.fitting.diagnostics.report import Verdict
 from asvi.fitting.diagnostics.rules import fitting_rules
 from asvi.fitting.diagnostics.settings import VerdictSettings
 from asvi.fitting.particles import tempering
@@ -158,7 +158,7 @@ def test_moves_are_right_on_eight_schools(schools):
     assert report.r_hat < 1.01
     assert "R-hat" in str(report)
     assert result.correction.rung == "moves"
-    assert "particles, moved" in str(result)
+    assert "particles, moved" in str(report)
 
 
 def is_right(task, result):
@@ -351,7 +351,13 @@ FINE = {
 def test_the_verdict_uses_all_there_is(changes, verdict):
     checks = Checks(**(FINE | changes))
     found = {r.verdict for r in fitting_rules(rules_of_draws(VerdictSettings(), 0.05), checks)}
-    assert ("bad" if BAD in found else "usable" if USABLE in found else "good") == verdict
+    assert (
+        "bad"
+        if Verdict.NOT_TRUSTWORTHY in found
+        else "usable"
+        if Verdict.USABLE in found
+        else "good"
+    ) == verdict
 
 
 @pytest.mark.parametrize(

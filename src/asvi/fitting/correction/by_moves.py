@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import logsumexp
 
-from asvi.fitting.correction.checks import Checks, worst
+from asvi.fitting.correction.checks import Checks, NumberErrors, worst
 from asvi.fitting.correction.mixing import Mixing, mixing_of
 from asvi.fitting.correction.pool import Pool, numeric_columns
 from asvi.fitting.correction.result import Correction
@@ -112,7 +112,7 @@ def correct_by_moves(
     kernel = Kernel.for_size(target, rng, base, settings.moves)
     path = _lead(kernel, settings, log_ratios)
     chain = Chain(kernel, path, settings)
-    checks, first, interrupted = _move_enough(chain, len(path.temperatures))
+    checks, first, errors, interrupted = _move_enough(chain, len(path.temperatures))
     ratios = path.width * chain.apart(np.stack(chain.log_ratio[first:]))
     effective = float(np.clip(checks.effective_draws, settings.islands, ratios.size))
     pool = chain.pool(first)
@@ -127,6 +127,7 @@ def correct_by_moves(
         interrupted,
         kernel.base.modes,
         settings.further_draws,
+        errors,
     )
 
 
@@ -141,10 +142,10 @@ def _lead(kernel: Kernel, settings: CorrectionSettings, log_ratios: np.ndarray |
     return lead(kernel, kernel.at(begin), islands, settings.tempering, log_ratios)
 
 
-def _move_enough(chain: Chain, temperatures: int) -> tuple[Checks, int, bool]:
+def _move_enough(chain: Chain, temperatures: int) -> tuple[Checks, int, NumberErrors, bool]:
     """Move until what was asked for is met.
 
-    Gives checks, the first move that counts, and whether a user broke off.
+    Gives checks, the first move that counts, errors by number, and whether a user broke off.
     """
     settings, target = chain.settings, chain.kernel.target
     wanted, most = settings.first_moves_for(target), settings.moves_for(target)
@@ -161,7 +162,8 @@ def _move_enough(chain: Chain, temperatures: int) -> tuple[Checks, int, bool]:
         mixing = mixing_of(values, chain.weights)
         checks = _checks_of_moves(chain, first, names, mixing, temperatures)
         if interrupted or may_end(checks, settings, most) or wanted >= most:
-            return checks, first, interrupted
+            errors = NumberErrors(names, mixing.mean_error, mixing.sd_error, mixing.r_hat)
+            return checks, first, errors, interrupted
         wanted = min(most, more_moves(checks, settings))
 
 

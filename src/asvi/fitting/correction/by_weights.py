@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from asvi.fitting.correction.checks import Checks, worst
+from asvi.fitting.correction.checks import Checks, NumberErrors, worst
 from asvi.fitting.correction.pareto_smoothing import pareto_smooth
 from asvi.fitting.correction.pool import Pool
 from asvi.fitting.correction.result import Correction
@@ -126,6 +126,7 @@ def correct_by_weights(
         weighing,
         modes=base.modes,
         further_draws=settings.further_draws,
+        by_number=NumberErrors(weighted.names, weighted.mean_error, weighted.sd_error),
     )
 
 

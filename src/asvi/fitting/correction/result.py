@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from asvi.density.curvature import precision
-from asvi.fitting.correction.checks import Checks
+from asvi.fitting.correction.checks import Checks, NumberErrors
 from asvi.fitting.correction.pool import Pool, join_pools
 from asvi.fitting.correction.settings import CorrectionSettings
 
@@ -40,6 +40,8 @@ class Correction:
     """Gaussians that the draws come from: one for each mode of the posterior that was met."""
     further_draws: int = CorrectionSettings.further_draws
     """Draws that are made in one go, where there are not enough."""
+    by_number: NumberErrors | None = field(default=None, repr=False)
+    """None where it was read from a file of an earlier version."""
     _further: list[Pool] = field(default_factory=list, init=False, repr=False)
 
     def at_least(self, count: int) -> Pool:

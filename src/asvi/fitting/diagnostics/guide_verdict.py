@@ -89,8 +89,8 @@ def verdict_of_guide(measures: GuideMeasures) -> tuple[Verdict, str, list[str]]:
         return Verdict.NOT_TRUSTWORTHY, advice, ["the ELBO is not finite"]
     settings, reasons = measures.settings, []
     if not measures.converged:
-        last = f"its last cycle gained {measures.last_gain:.2f} nat"
-        reasons.append(f"{measures.message}; {last}")
+        last = f"; its last cycle gained {measures.last_gain:.2f} nat"
+        reasons.append(measures.message + (last if np.isfinite(measures.last_gain) else ""))
     if measures.rounding > settings.max_rounding_nat:
         reason, advice = rounding_reason(measures.rounding)
         return Verdict.NOT_TRUSTWORTHY, advice, [*reasons, reason]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from asvi.fitting.correction.checks import Checks
+from asvi.program import markup
 
 __all__ = ["Report", "Verdict", "rounding_reason"]
 
@@ -25,7 +26,7 @@ class Verdict(StrEnum):
     """Do not use them; the report says what to try."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     r"""How good a fitted posterior is.
 
@@ -93,6 +94,23 @@ class Report:
             f"gradients skipped: {self.skipped_share:.2%}"
         )
         return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        effective = f"{self.effective_draws:,.0f} effective of {self.num_samples:,} draws"
+        return f"<asvi.Report: {self.verdict}, {effective}>"
+
+    def _repr_html_(self) -> str:
+        numbers = [
+            line
+            for line in str(self).splitlines()
+            if line and not line.startswith(("verdict: ", "  - ", "note: ", "next: "))
+        ]
+        return markup.box(
+            f"<p>{markup.badge(self.verdict)} {markup.escape(self.advice)}</p>",
+            markup.item_list(self.reasons) if self.reasons else "",
+            *(markup.paragraph(f"note: {note}") for note in self.notes),
+            markup.folded("Numbers", markup.item_list(numbers)),
+        )
 
     def _lines_of_draws(self, checks: Checks) -> list[str]:
         lines = [

@@ -1,17 +1,27 @@
-"""Takes a run's state after each chunk; gives one line on the terminal that says how it goes."""
+"""Takes a run's state after each chunk; gives one line that says how it goes.
+
+It is tqdm's, which knows terminals and notebooks.
+"""
 
 from __future__ import annotations
 
+import sys
 import time
+import warnings
 from types import TracebackType
-
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from typing import Any
 
 from asvi.fitting.training.settings import TrainingSettings
 from asvi.fitting.training.state import TrainingState
 
-__all__ = ["ProgressLine"]
+__all__ = ["ProgressLine", "can_be_seen"]
+
+
+def can_be_seen() -> bool:
+    """Whether somebody may look: there is a terminal, or a notebook."""
+    stderr = sys.stderr
+    is_terminal = stderr is not None and not stderr.closed and stderr.isatty()
+    return is_terminal or "ipykernel" in sys.modules
 
 
 class ProgressLine:
@@ -19,22 +29,10 @@ class ProgressLine:
 
     def __init__(self, plan: TrainingSettings, shown: bool):
         self.plan = plan
-        self._bar = Progress(
-            TextColumn("[bold]{task.description:10}"),
-            BarColumn(bar_width=24),
-            TextColumn("ELBO {task.fields[elbo]:>10}  noise {task.fields[noise]:>7}"),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-            disable=not shown,
-            transient=True,
-            auto_refresh=False,
-        )
-        self._line = self._bar.add_task("compile", total=plan.max_steps, elbo="", noise="")
+        self._bar: Any = _bar(plan.max_steps) if shown else None
         self._last = 0.0
 
     def __enter__(self) -> ProgressLine:
-        self._bar.start()
-        self._bar.refresh()
         return self
 
     def __exit__(
@@ -43,19 +41,28 @@ class ProgressLine:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._bar.stop()
+        if self._bar is not None:
+            self._bar.close()
 
     def show(self, state: TrainingState) -> None:
         """Show a state; at most ten times a second."""
         now = time.monotonic()
-        if now - self._last < 0.1:
+        if self._bar is None or now - self._last < 0.1:
             return
         self._last = now
-        self._bar.update(
-            self._line,
-            completed=state.work * self.plan.chunk,
-            description=state.phase,
-            elbo=f"{-state.losses[-1]:.3f}" if state.losses else "",
-            noise=f"{state.noise:.2g}" if state.noise == state.noise else "",
-        )
+        said = {}
+        if state.losses:
+            said["ELBO"] = f"{-state.losses[-1]:.3f}"
+        if state.noise == state.noise:
+            said["noise"] = f"{state.noise:.2g}"
+        self._bar.set_description(state.phase, refresh=False)
+        self._bar.set_postfix(said, refresh=False)
+        self._bar.n = min(state.work * self.plan.chunk, self._bar.total)
         self._bar.refresh()
+
+
+def _bar(total: int) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # tqdm's own, of a notebook without widgets
+        from tqdm.auto import tqdm
+    return tqdm(total=total, desc="compile", unit=" steps", leave=False, dynamic_ncols=True)
