@@ -32,7 +32,10 @@ SLOW = {  # their subjects have tests of their own
     "docs/guides/effort-and-family.md",
     "docs/guides/groups.md",
     "docs/guides/large-data.md",
+    "docs/guides/nuts.md",
     "docs/guides/predict.md",
+    "docs/guides/save-and-report.md",
+    "docs/guides/svi-loop.md",
     "docs/guides/time-series.md",
     "experiments/neural_sde/README.md",
 }
