@@ -35,6 +35,7 @@ SLOW = {  # their subjects have tests of their own
     "docs/guides/nuts.md",
     "docs/guides/predict.md",
     "docs/guides/save-and-report.md",
+    "docs/guides/speed.md",
     "docs/guides/svi-loop.md",
     "docs/guides/time-series.md",
     "experiments/neural_sde/README.md",
@@ -94,3 +95,10 @@ def test_outputs_that_are_the_same(printed, shown):
 )
 def test_outputs_that_differ(printed, shown):
     assert difference(printed, shown) is not None
+
+
+@pytest.mark.parametrize("page", FOUND, ids=lambda page: str(page.relative_to(ROOT)))
+def test_pages_are_short(page):
+    most = {ROOT / "README.md": 130, ROOT / "docs" / "guides" / "errors.md": 700}
+    if page == ROOT / "README.md" or ROOT / "docs" in page.parents:
+        assert len(page.read_text().splitlines()) <= most.get(page, 150)
