@@ -45,7 +45,9 @@ SLOW = {  # their subjects have tests of their own
 def test_the_page_counts_what_the_registry_holds():
     classes = [getattr(dist, name) for name in dist.__all__]
     kinds = [is_registered(cls) for cls in classes if isinstance(cls, type)]
-    words = re.search(r"(\d+) of NumPyro's distribution classes(?s:.*?)the other (\d+)", OWN_DISTRIBUTIONS)
+    words = re.search(
+        r"(\d+) of NumPyro's distribution classes(?s:.*?)the other (\d+)", OWN_DISTRIBUTIONS
+    )
     assert words is not None
     # Newer releases of NumPyro may have more; the page speaks of the one that it was made with.
     assert int(words[1]) <= kinds.count("supported")
