@@ -9,7 +9,9 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import jax
@@ -19,7 +21,7 @@ import numpy as np
 from asvi.errors import AsviError, ModelError
 from asvi.program.argument_copies import Kept
 
-__all__ = ["Arguments", "arrays_in", "check_arrays"]
+__all__ = ["Arguments", "arrays_in", "check_arrays", "leaves_by_parameter"]
 
 
 class Arguments:
@@ -108,6 +110,24 @@ def _within(x: Any) -> Iterator[tuple[str, Any]]:
     for name, part in parts:
         for inner, array in _within(part):
             yield name + inner, array
+
+
+def leaves_by_parameter(
+    args: tuple, kwargs: dict[str, Any], model: inspect.Signature | None = None
+) -> Iterator[tuple[str, Any]]:
+    """All that is no container of arguments, each with where it is, by the model's own names.
+
+    >>> model = inspect.signature(lambda data, *rest: None)
+    >>> dict(leaves_by_parameter(({"x": 1}, 2), {}, model))
+    {"data['x']": 1, 'rest[0]': 2}
+    """
+    named: dict[str, Any] = {f"argument_{k + 1}": x for k, x in enumerate(args)} | kwargs
+    if model is not None:
+        with suppress(TypeError):  # a wrapper may say another signature than it has
+            named = dict(model.bind(*args, **kwargs).arguments)
+    for name, x in named.items():
+        for inner, leaf in _within(x):
+            yield name + inner, leaf
 
 
 def check_arrays(args: tuple, kwargs: dict[str, Any]) -> None:
