@@ -39,6 +39,12 @@ __all__ = [
     "with_mended",
 ]
 
+
+def __dir__() -> list[str]:
+    """What is for users: errors and warnings."""
+    return [name for name in __all__ if isinstance(globals()[name], type)]
+
+
 _LIBRARIES = tuple(
     Path(module).parent
     for module in (Path(__file__).parent, numpyro.__file__, jax.__file__, inspect.__file__)

@@ -15,3 +15,7 @@ from asvi.families.joint.linear_chain import AR1, LinearCoupling
 from asvi.families.joint.multivariate_normal import MultivariateNormal
 
 __all__ = ["AR1", "InverseAutoregressiveFlow", "LinearCoupling", "MultivariateNormal"]
+
+
+def __dir__() -> list[str]:
+    return __all__

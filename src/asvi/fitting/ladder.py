@@ -7,6 +7,8 @@ for the model. A new one is a file in :mod:`asvi.fitting.rungs` and a line here.
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -20,6 +22,8 @@ from asvi.fitting.rungs import gaussian, trained
 
 __all__ = ["climb"]
 
+LOG = logging.getLogger("asvi")
+
 Rung = Callable[[Request, Outcome | None], Outcome | Refusal]
 
 #: Second order first, gradient steps last. Sparse Gaussians of large fields will stand between.
@@ -32,11 +36,22 @@ def climb(request: Request) -> Outcome:
     for rung in RUNGS:
         if best is not None and _may_end(best, request):
             break
+        name, begun = rung.__module__.rpartition(".")[2], time.monotonic()
+        LOG.info("%s: begins%s", name, "" if best is None else ", for more is wanted")
         found = rung(request, best)
+        LOG.debug("%s: took %.2f s", name, time.monotonic() - begun)
+        if isinstance(found, Refusal):
+            LOG.info("%s: not for this model: %s", name, found.why)
         if isinstance(found, Outcome):
+            LOG.info("%s: ELBO %.3f; %s; %s", name, found.elbo, found.message, _told(found))
             best = found if best is None else _better(best, found, request.effort)
     assert best is not None  # the last rung refuses nothing
     return best
+
+
+def _told(found: Outcome) -> str:
+    """How its draws were come by, in words."""
+    return "no draws corrected" if found.correction is None else found.correction.in_words()
 
 
 def _may_end(outcome: Outcome, request: Request) -> bool:

@@ -18,7 +18,7 @@ from asvi.fitting.training.progress import can_be_seen
 from asvi.fitting.training.settings import TrainingSettings
 from asvi.program.random_key import as_key
 
-__all__ = ["DEFAULTS", "EFFORTS", "Request", "checked_effort", "checked_error"]
+__all__ = ["DEFAULTS", "EFFORTS", "Request", "checked_effort", "checked_error", "given_of"]
 
 EFFORTS = ("quick", "auto", "thorough")
 #: Options of :func:`asvi.fit`, as they are if nothing is said.
@@ -96,6 +96,17 @@ class Request:
     def a_key(self) -> jax.Array:
         """The key, or that of the default."""
         return jax.random.key(0) if self.key is None else self.key
+
+
+def given_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the options that say something else than nothing."""
+    plain = (str, int, float)
+    return {
+        name: value
+        for name, value in options.items()
+        if value is not DEFAULTS[name]
+        and not (isinstance(value, plain) and value == DEFAULTS[name])
+    }
 
 
 def is_shown(progress_bar: bool | None) -> bool:

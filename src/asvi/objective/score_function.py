@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from asvi.errors import warn_user
+from asvi.errors import PerformanceWarning, warn_user
 from asvi.program.dependence.terms import Dependence
 from asvi.program.site import Site
 from asvi.program.statements.stacked import log_prob_at
@@ -34,7 +34,8 @@ def score_part(scores: dict[str, tuple[jax.Array, jax.Array]]) -> jax.Array:
             warn_user(
                 f"site {name!r} has score-function gradients, which one draw gives with large "
                 "variance: there is no other to compare it with.\n"
-                "Write instead:\n    asvi.ELBO(num_particles=8)"
+                "Write instead:\n    asvi.ELBO(num_particles=8)",
+                PerformanceWarning,
             )
             advantage = cost
         else:

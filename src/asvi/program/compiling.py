@@ -8,7 +8,9 @@ redefined class) is another program.
 
 from __future__ import annotations
 
+import logging
 import os
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -31,6 +33,9 @@ __all__ = [
     "keep_programs",
     "precision",
 ]
+
+
+LOG = logging.getLogger("asvi")
 
 
 class Store:
@@ -234,16 +239,24 @@ def _compiling(traced: Traced, once: bool, pool: Any, urgent: bool) -> Future:
 
     if pool is None:
         found: Future = Future()
-        found.set_result(lower().compile())
+        found.set_result(_timed(lower()))
         return found
     lowered = lower() if urgent else None
 
     def work() -> Any:
         ready = lowered or lower()
         with jax.enable_x64(double):
-            return ready.compile()
+            return _timed(ready)
 
     return pool.submit(work)
+
+
+def _timed(lowered: Any) -> Any:
+    """The program, compiled."""
+    begun = time.monotonic()
+    found = lowered.compile()
+    LOG.debug("compiled a program: %.2f s", time.monotonic() - begun)
+    return found
 
 
 def compiler_options(*, once: bool = False) -> dict[str, Any] | None:

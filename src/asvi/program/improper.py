@@ -21,7 +21,7 @@ import numpy as np
 from numpyro.distributions import biject_to, constraints
 from numpyro.util import not_jax_tracer
 
-from asvi.errors import SiteError, warn_user
+from asvi.errors import DataWarning, SiteError, warn_user
 from asvi.program.arguments import arrays_in
 from asvi.program.control_flow.handlers import without_handlers
 from asvi.program.program import Program
@@ -265,7 +265,8 @@ def _warn(name: str) -> None:
     warn_user(
         f"site {name!r}: a mask takes its prior out, and no datum informs some of its numbers: "
         "their posterior is improper, and what is fitted of them means nothing.\n"
-        "Give them a prior, as wide as you like, or draw them at a site of their own."
+        "Give them a prior, as wide as you like, or draw them at a site of their own.",
+        DataWarning,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from asvi.errors import SiteError, warn_user
+from asvi.errors import PerformanceWarning, SiteError, warn_user
 from asvi.program.program import Program
 from asvi.program.settings import WarningSettings
 
@@ -37,6 +37,7 @@ def warn_long_loops(program: Program, settings: WarningSettings = WarningSetting
                 "compile time grows with each of them. numpyro.contrib.control_flow.scan compiles "
                 "the step once, whatever the length. If the loop must stay, see "
                 "docs/control_flow.md for compiler options that cut its compile time.",
+                PerformanceWarning,
             )
 
 

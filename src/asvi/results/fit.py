@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -10,11 +11,12 @@ from typing import Any
 
 from asvi.errors import InternalError, VerdictWarning, warn_user
 from asvi.families.coupled.family import Coupled
+from asvi.families.given import as_family
 from asvi.fitting.archive import check_writable
 from asvi.fitting.ladder import climb
 from asvi.fitting.outcome import Outcome
 from asvi.fitting.problem import Problem
-from asvi.fitting.request import DEFAULTS, Request
+from asvi.fitting.request import DEFAULTS, Request, given_of
 from asvi.fitting.rungs import gaussian, trained
 from asvi.fitting.training.asked import Training
 from asvi.fitting.training.checkpoint import key_and_settings
@@ -26,6 +28,9 @@ from asvi.results.old_names import say
 from asvi.results.storage import file as stored
 
 __all__ = ["Fit", "check", "fit", "load", "resume"]
+
+#: NumPyro's handlers, and the limit on threads of linear algebra, are those of the whole process.
+ONE_AT_A_TIME = threading.RLock()
 
 
 def fit(
@@ -45,6 +50,9 @@ def fit(
     """The posterior of ``model(*args, **kwargs)``; nothing needs to be tuned.
 
     Where the verdict on it is *not trustworthy*, it warns (:class:`~asvi.errors.VerdictWarning`).
+    Fits in several threads wait for each other, for NumPyro's handlers are those of the whole
+    process; processes go side by side, and a :class:`Fit` can be pickled. What happens is logged by
+    the logger ``asvi``.
 
     :param model: an ordinary NumPyro model.
     :param rng_key: a ``jax.random.key``, or an int; None is 0. The same call gives the same answer,
@@ -84,12 +92,15 @@ def fit(
         "discrete": discrete, "training": training, "checkpoint": checkpoint,
         "progress_bar": progress_bar,
     }  # fmt: skip
-    check_options(model, "asvi.fit", args, {n: x for n, x in options.items() if x != DEFAULTS[n]})
+    check_options(model, "asvi.fit", args, given_of(options))
     options = with_old_options(options, old)
     if checkpoint is not None:
         check_writable(checkpoint)
-    request = Request.of(model, args, kwargs, options, started_at)
-    return _warned(_climb(request, asked={"model": model, **options}))
+    with ONE_AT_A_TIME:
+        request = Request.of(model, args, kwargs, options, started_at)
+        result = _climb(request, asked={"model": model, **options})
+        result.diagnose()
+    return _warned(result)
 
 
 def _climb(request: Request, **about: Any) -> Fit:
@@ -126,7 +137,9 @@ def resume(
         rates=request.plan.rates,
         gaussian_rates=request.plan.gaussian_rates,
     )
-    return _warned(_climb(replace(request, key=key, plan=plan, must_resume=True)))
+    with ONE_AT_A_TIME:
+        result = _climb(replace(request, key=key, plan=plan, must_resume=True))
+    return _warned(result)
 
 
 def load(
@@ -139,7 +152,8 @@ def load(
     Where the family holds a network of your own, give that family, too: the file has its weights,
     not its code.
     """
-    outcome, about = stored.load(path, model, family, args, kwargs)
+    with ONE_AT_A_TIME:
+        outcome, about = stored.load(path, model, as_family(family), args, kwargs)
     return _as_fit(outcome, stored_diagnosis=about["diagnosis"])
 
 
@@ -159,7 +173,8 @@ def check(model: Callable, /, *args: Any, **kwargs: Any) -> Program:
     ...
     asvi.errors.SiteError: site 'y': ...
     """
-    return Problem(model, Coupled(), args, kwargs).program
+    with ONE_AT_A_TIME:
+        return Problem(model, Coupled(), args, kwargs).program
 
 
 def _warned(result: Fit) -> Fit:

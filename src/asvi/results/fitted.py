@@ -19,6 +19,7 @@ from asvi.results import inference_data
 from asvi.results.corrected_posterior import CorrectedPosterior
 from asvi.results.display import OnConsole, in_a_line, in_html, in_text
 from asvi.results.explanation import Explanation, explain
+from asvi.results.pickling import restored, state_of
 from asvi.results.posterior import Posterior
 from asvi.results.storage import file as stored
 from asvi.results.summary import summarize
@@ -42,6 +43,12 @@ class Fit(Outcome):
     """The diagnosis in words, of a loaded fit."""
     asked: dict[str, Any] = field(default_factory=dict, repr=False)
     """What :func:`fit` was called with."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return state_of(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        restored(self, state)
 
     @property
     def model(self) -> Callable:
@@ -116,7 +123,8 @@ class Fit(Outcome):
         """
         if not self.asked:
             raise AsviError(
-                "refine() goes on from a call of asvi.fit, and this fit was loaded from a file.\n"
+                "refine() goes on from a call of asvi.fit, and this fit was loaded from a file, or "
+                "pickled with an optimiser that cannot be.\n"
                 'Write instead:\n    asvi.fit(model, *data, effort="thorough")'
             )
         from asvi.results.fit import fit
@@ -151,10 +159,10 @@ class Fit(Outcome):
         """A data frame with a row for every number of the posterior; its columns are ArviZ's.
 
         ``mean``, ``sd``, the ends of the interval (``eti90_lb``, ``eti90_ub``, or of the shortest
-        one with ``ci_kind="hdi"``), effective draws (``ess_bulk``, ``ess_tail``), Monte Carlo
-        errors (``mcse_mean``, ``mcse_sd``). Draws that were moved have an ``r_hat`` of islands of
-        particles that never met. Draws that were weighted, or are a guide's, have a ``k_hat``
-        instead, and the effective draws are those of the number that is known worst.
+        one with ``ci_kind="hdi"``), the errors of mean and sd (``mcse_mean``, ``mcse_sd``), and as
+        how many independent draws they are worth (``ess_bulk``, ``ess_tail``). Draws that were
+        moved have an ``r_hat`` of islands of particles that never met; draws that were weighted, or
+        are a guide's, a ``k_hat``. The verdict goes by the same numbers.
 
         >>> import numpyro, numpyro.distributions as dist, asvi
         >>> def model(y):

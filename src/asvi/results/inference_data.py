@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from asvi.density.split_keys import split
+from asvi.errors import DataWarning, warn_user
 from asvi.program.run_trace import trace_of
 from asvi.program.site import Site
 from asvi.program.statements.flat_prior import is_flat
@@ -67,10 +68,10 @@ def to_arviz(posterior: Posterior, run: Any, draws: int, key: jax.Array | None) 
             coords[name] = np.arange(size)
     out = minibatched(program.sites)
     if out:
-        warnings.warn(
+        warn_user(
             f"{', '.join(out)}: in a subsampled plate, so that each draw has another random "
             "minibatch. Left out of the ArviZ data, whose rows would not be of one member.",
-            stacklevel=3,
+            DataWarning,
         )
         groups = {k: {n: x for n, x in g.items() if n not in out} for k, g in groups.items()}
     attrs = {"inference_library": "asvi", "elbo": run.elbo, "elbo_se": run.elbo_se}

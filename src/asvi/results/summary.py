@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asvi.errors import AsviError, with_mended
-from asvi.fitting.correction.result import Correction
 from asvi.results.inference_data import minibatched
 
 if TYPE_CHECKING:
     import pandas
-    import xarray
 
 __all__ = ["chains_of", "chosen_names", "errors_of", "summarize"]
 
@@ -35,35 +33,26 @@ def summarize(
         "mean": _of_all(draws, lambda x: x.mean(0)),
         "sd": _of_all(draws, lambda x: x.std(0, ddof=1)),
         **_interval(draws, ci_prob, ci_kind),
-        **errors_of(fit, draws),
+        **_errors(fit, draws),
     }
     names = [label for name, x in draws.items() for label in _labels(name, x.shape[2:])]
     return pandas.DataFrame(columns, index=pandas.Index(names, dtype=object))
 
 
 def chains_of(fit: Any) -> dict[str, np.ndarray]:
-    """Draws by site, (chains, draws, ...): chains are islands of particles, or there is one."""
+    """Draws by site, (islands, draws, ...)."""
     correction = fit.correction
     if correction is None:
         found = {name: np.asarray(x)[None] for name, x in fit.draws.items()}
     else:
-        found = {name: _by_particle(x, correction) for name, x in correction.pool.sites.items()}
+        found = dict(correction.pool.sites)
     unseen = {*minibatched(fit.program.sites), *fit.posterior.parts}
     found = {n: x.astype(int) if x.dtype == bool else x for n, x in found.items()}
-    return {name: x for name, x in found.items() if name not in unseen}
-
-
-def _by_particle(x: np.ndarray, correction: Correction) -> np.ndarray:
-    """Draws of each island with the moves of a particle one after the other, as a chain has them.
-
-    In the pool the particles of one move stand together, which would hide what moves share.
-    """
-    islands, count = x.shape[:2]
-    each = correction.checks.particles // islands
-    if correction.rung != "moves" or each < 1 or count % each:
-        return x
-    apart = x.reshape(islands, count // each, each, *x.shape[2:])
-    return np.moveaxis(apart, 1, 2).reshape(x.shape)
+    order = [site.name for site in fit.program.sites]  # then what is made of them
+    names = sorted(
+        sorted(found.keys() - unseen), key=lambda n: order.index(n) if n in order else len(order)
+    )
+    return {name: found[name] for name in names}
 
 
 def chosen_names(var_names: str | Iterable[str] | None, draws: Iterable[str]) -> list[str]:
@@ -106,56 +95,50 @@ def _interval(draws: dict[str, np.ndarray], prob: float, kind: str) -> dict[str,
     return {f"{stem}_lb": ends[0], f"{stem}_ub": ends[1]}
 
 
-def errors_of(fit: Any, draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Effective draws and Monte Carlo errors; R̂ of islands, else k̂ of weights."""
-    if fit.correction is not None and fit.correction.rung == "moves":
-        return _errors_of_moves(draws)
-    report = fit.diagnose()
-    count = sum(x[0, 0].size for x in draws.values())
+def _errors(fit: Any, draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Effective draws and Monte Carlo errors; R̂ of islands, else k̂ of weights.
+
+    They are those that the verdict goes by: of a mean, and of an sd, which hangs on the tails.
+    Draws of a pool stand in no order that functions for Markov chains could read.
+    """
+    names = [label for name, x in draws.items() for label in _labels(name, x.shape[2:])]
     sd = _of_all(draws, lambda x: x.std(0, ddof=1))
-    effective = max(report.effective_draws, 1.0)
-    # Of a mean whose draws were weighted the error of the worst number is known: it is that of all.
-    sd_error = np.sqrt(0.5 / effective) if report.checks is None else report.checks.sd_error
-    return {
-        "ess_bulk": np.full(count, effective),
-        "ess_tail": np.full(count, effective),
-        "k_hat": np.concatenate(
-            [
-                np.full(x[0, 0].size, report.k_hat_by_site.get(n, report.k_hat))
-                for n, x in draws.items()
-            ]
-        ),
-        "mcse_mean": sd / np.sqrt(effective),
-        "mcse_sd": sd * sd_error,
-    }
-
-
-def _errors_of_moves(draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    az, data = _arviz(), _dataset(draws)
-
-    def column(found: xarray.Dataset) -> np.ndarray:
-        return np.concatenate([np.ravel(found[name].values) for name in draws])
-
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore", RuntimeWarning)  # numbers that never change
+    mean_error, sd_error, r_hat = errors_of(fit, names)
+    if r_hat is None:
+        report = fit.diagnose()
+        k_hat = [report.k_hat_by_site.get(name.split("[")[0], report.k_hat) for name in names]
+    with np.errstate(divide="ignore"):
         return {
-            "ess_bulk": column(az.ess(data, method="bulk")),
-            "ess_tail": column(az.ess(data, method="tail")),
-            "r_hat": column(az.rhat(data)),
-            "mcse_mean": column(az.mcse(data, method="mean")),
-            "mcse_sd": column(az.mcse(data, method="sd")),
+            "ess_bulk": 1 / mean_error**2,
+            "ess_tail": 0.5 / sd_error**2,
+            **({"r_hat": r_hat} if r_hat is not None else {"k_hat": np.array(k_hat)}),
+            "mcse_mean": sd * mean_error,
+            "mcse_sd": sd * sd_error,
         }
 
 
-def _dataset(draws: dict[str, np.ndarray]) -> xarray.Dataset:
-    import xarray
-
-    return xarray.Dataset(
-        {
-            name: (["chain", "draw", *(f"{name}_{k}" for k in range(x.ndim - 2))], x)
-            for name, x in draws.items()
-        }
-    )
+def errors_of(fit: Any, names: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Errors of means, in sds, relative ones of sds, and R̂; the worst where no more is known."""
+    if fit.correction is None:
+        effective = max(fit.diagnose().effective_draws, 1.0)
+        return (
+            np.full(len(names), effective**-0.5),
+            np.full(len(names), (2 * effective) ** -0.5),
+            None,
+        )
+    checks, known = fit.correction.checks, fit.correction.by_number
+    mean_error = np.full(len(names), checks.mean_error)
+    sd_error = np.full(len(names), checks.sd_error)
+    r_hat = None if checks.r_hat is None else np.full(len(names), checks.r_hat)
+    if known is not None:
+        place = {name: k for k, name in enumerate(known.names)}
+        for k, name in enumerate(names):
+            at = place.get(name.replace(", ", ","))
+            if at is not None:
+                mean_error[k], sd_error[k] = known.mean_error[at], known.sd_error[at]
+                if r_hat is not None and known.r_hat is not None:
+                    r_hat[k] = known.r_hat[at]
+    return mean_error, sd_error, r_hat
 
 
 def _arviz() -> Any:

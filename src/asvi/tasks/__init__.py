@@ -34,3 +34,7 @@ def get(name: str) -> Task:
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise AsviError(f"There is no task {name!r}.{hint}\nThe tasks are: {', '.join(_TASKS)}.")
     return _TASKS[name]()
+
+
+def __dir__() -> list[str]:
+    return __all__

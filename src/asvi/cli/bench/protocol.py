@@ -8,14 +8,16 @@ from typing import Any
 
 from asvi.errors import AsviError
 from asvi.families import (
-    AR1,
     ConvexUpdate,
     Coupled,
     Family,
-    InverseAutoregressiveFlow,
     JointFamily,
-    LinearCoupling,
     MeanField,
+)
+from asvi.families.baselines import (
+    AR1,
+    InverseAutoregressiveFlow,
+    LinearCoupling,
     MultivariateNormal,
 )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import logsumexp
 
-from asvi.fitting.correction.checks import Checks, worst
+from asvi.fitting.correction.checks import Checks, NumberErrors, worst
 from asvi.fitting.correction.mixing import Mixing, mixing_of
 from asvi.fitting.correction.pool import Pool, columns_of
 from asvi.fitting.correction.result import Correction
@@ -147,6 +147,7 @@ def correct_by_moves(
     made = Correction("moves", pool, checks, *evidence, settings.max_error, chain)
     made.modes = kernel.base.modes
     made.interrupted = interrupted
+    made.by_number = NumberErrors(names, mixing.mean_error, mixing.sd_error, mixing.r_hat)
     return made
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from asvi.fitting.correction.checks import Checks, worst
+from asvi.fitting.correction.checks import Checks, NumberErrors, worst
 from asvi.fitting.correction.pareto_smoothing import pareto_smooth
 from asvi.fitting.correction.pool import Pool
 from asvi.fitting.correction.result import Correction
@@ -121,6 +121,7 @@ def correct_by_weights(
     evidence = found.log_evidence, found.log_evidence_se
     made = Correction("weights", pool, checks, *evidence, settings.max_error, weighing)
     made.modes = base.modes
+    made.by_number = NumberErrors(found.names, found.mean_error, found.sd_error)
     return made
 
 

@@ -6,7 +6,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Checks", "worst"]
+__all__ = ["Checks", "NumberErrors", "worst"]
+
+
+@dataclass(frozen=True)
+class NumberErrors:
+    """How far moments of each number are known; (numbers,) each."""
+
+    names: list[str]
+    mean_error: np.ndarray
+    """Standard error of the mean, in posterior sds."""
+    sd_error: np.ndarray
+    """Relative standard error of the sd."""
+    r_hat: np.ndarray | None = None
+    """Nested R-hat, where draws were moved."""
 
 
 @dataclass(frozen=True)

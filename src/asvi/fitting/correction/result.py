@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from asvi.density.curvature import precision
-from asvi.fitting.correction.checks import Checks
+from asvi.fitting.correction.checks import Checks, NumberErrors
 from asvi.fitting.correction.pool import Pool, joined_pools
 
 __all__ = ["Correction", "InPrecision", "Source"]
@@ -39,6 +39,8 @@ class Correction:
     interrupted: bool = False
     modes: int = 1
     """Gaussians that the draws come from: one for each mode of the posterior that was met."""
+    by_number: NumberErrors | None = field(default=None, repr=False)
+    """None where it was read from a file of an earlier version."""
     _further: list[Pool] = field(default_factory=list, init=False, repr=False)
 
     def at_least(self, count: int) -> Pool:

@@ -94,7 +94,8 @@ def _verdict(n: dict[str, Any], outcome: Any) -> tuple[Verdict, str, list[str]]:
             reasons,
         )
     if not n["converged"]:
-        reasons.append(f"{outcome.message}; its last cycle gained {gains[-1]:.2f} nat")
+        gained = f"; its last cycle gained {gains[-1]:.2f} nat" if outcome.run.gains else ""
+        reasons.append(f"{outcome.message}{gained}")
     rounding = outcome.run.rounding
     if rounding > ROUNDED:
         reason, advice = rounding_reason(rounding)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from asvi.fitting.correction.checks import Checks
+from asvi.fitting.correction.checks import Checks, NumberErrors
 from asvi.fitting.correction.pool import Pool
 from asvi.fitting.correction.result import Correction
 
@@ -16,6 +16,7 @@ __all__ = ["correction_from_file", "correction_to_file"]
 
 _SITES = "draws/"
 _DENSITIES = ("log_p", "log_q")
+_ERRORS = ("mean_error", "sd_error", "r_hat")
 _NUMBERS = ("rung", "log_evidence", "log_evidence_se", "max_error")
 
 
@@ -25,6 +26,11 @@ def correction_to_file(correction: Correction) -> tuple[dict[str, Any], dict[str
     arrays = {f"{_SITES}{name}": _single(x) for name, x in pool.sites.items()}
     arrays |= {name: getattr(pool, name) for name in _DENSITIES}
     header = {name: getattr(correction, name) for name in _NUMBERS}
+    errors = correction.by_number
+    if errors is not None:
+        header["numbers"] = errors.names
+        found = {name: getattr(errors, name) for name in _ERRORS}
+        arrays |= {f"errors/{name}": x for name, x in found.items() if x is not None}
     return {**header, "checks": asdict(correction.checks)}, arrays
 
 
@@ -39,7 +45,11 @@ def correction_from_file(header: Any, stored: Mapping[str, Any]) -> Correction |
     }
     pool = Pool(sites, *(np.asarray(stored[name]) for name in _DENSITIES))
     numbers = {name: header[name] for name in _NUMBERS}
-    return Correction(pool=pool, checks=Checks(**header["checks"]), **numbers)
+    errors = None
+    if "numbers" in header:
+        errors = NumberErrors(header["numbers"], *(stored.get(f"errors/{n}") for n in _ERRORS))
+    checks = Checks(**header["checks"])
+    return Correction(pool=pool, checks=checks, by_number=errors, **numbers)
 
 
 def _single(x: np.ndarray) -> np.ndarray:
