@@ -359,7 +359,7 @@ def test_arviz_has_all_groups_and_plate_names(groups):
             data.groups() if callable(data.groups) else [g[1:] for g in data.groups]
         )
     assert data["posterior"]["theta"].dims == ("chain", "draw", "group")
-    assert data["log_likelihood"]["y"].shape == (1, 50, 6)
+    assert data["log_likelihood"]["y"].shape == (4, 13, 6)
     np.testing.assert_array_equal(data["observed_data"]["y"], Y)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from traceback import walk_tb
 from typing import Any, NamedTuple
 
 import jax
@@ -20,7 +21,15 @@ import numpy as np
 
 from asvi.errors import ModelError
 
-__all__ = ["Labels", "as_array", "columns_of", "is_column", "is_table", "labels_of"]
+__all__ = [
+    "Labels",
+    "as_array",
+    "columns_of",
+    "is_at_fault",
+    "is_column",
+    "is_table",
+    "labels_of",
+]
 
 
 class Labels(NamedTuple):
@@ -45,6 +54,20 @@ def is_column(x: Any) -> bool:
         and not hasattr(x, "__jax_array__")
         and not is_table(x)
     )
+
+
+def is_at_fault(x: Any, failure: BaseException) -> bool:
+    """Whether a failure came out of the library that ``x`` is of, or is about its class."""
+    library = type(x).__module__.partition(".")[0]
+    while failure.__cause__ is not None:
+        failure = failure.__cause__
+    modules = [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(failure.__traceback__)]
+    if any(name.partition(".")[0] == library for name in modules):
+        return True
+    text, shape = str(failure), str(tuple(getattr(x, "shape", ())))
+    is_index = isinstance(failure, IndexError) and "valid indices" in text
+    is_named = type(x).__name__ in text or f"'{library}." in text
+    return is_index or is_named or (is_table(x) and len(shape) > 2 and shape in text)
 
 
 def columns_of(table: Any) -> Iterator[tuple[str, Any]]:
