@@ -31,7 +31,7 @@ class GuideDraws:
     def __init__(self, problem: Problem, params: dict[str, jax.Array]):
         self.problem, self.params = problem, params
 
-    def draw(self, key: jax.Array, shape: tuple[int, ...]) -> tuple[Draws, jax.Array]:
+    def draw(self, key: jax.Array, shape: int | tuple[int, ...]) -> tuple[Draws, jax.Array]:
         """Draws, deterministic sites among them, and the guide's log density at each.
 
         Of plates that are seen in parts a draw has the rows, by the plate's name.

@@ -17,7 +17,7 @@ __all__ = ["arviz_adapter"]
 def arviz_adapter(posterior: Posterior, num_samples: int, key: jax.Array) -> Any:
     """Draws, their log densities and the model, as ArviZ's converter asks for them."""
     try:
-        from arviz_base.io_numpyro import NumPyroInferenceAdapter
+        from arviz_base.io_numpyro import NumPyroInferenceAdapter  # pyright: ignore
     except ImportError as missing:
         raise AsviError(
             "arviz_adapter() is for arviz.from_numpyro of ArviZ 1.x (arviz-base 1.1 or later), "

@@ -282,24 +282,28 @@ def _rows(
     shapes: dict[str, tuple[int, ...]],
     settings: DisplaySettings,
 ) -> dict[str, list[Row]]:
-    is_known = _is_judged(fit) and flat
-    ess = errors_of(fit, flat)["ess_bulk"] if is_known else None
     found: dict[str, list[Row]] = {}
-    k = 0
     for name, x in flat.items():
         together = np.asarray(x, float).reshape(-1, x.shape[2])
         mean, sd = together.mean(0), together.std(0, ddof=1)
         ends = np.quantile(together, [0.05, 0.95], axis=0)
         decimals = _decimals(sd, settings.digits)
-        found[name] = []
+        figures = [[_figure(y, decimals) for y in row] for row in (mean, sd, *ends)]
+        labels = []
         for i in range(x.shape[2]):
             at = np.unravel_index(i, shapes[name]) if shapes[name] else ()
-            label = f"{name}[{', '.join(map(str, at))}]" if at else name
-            numbers = [_figure(y, decimals) for y in (mean[i], sd[i], ends[0, i], ends[1, i])]
-            effective = "" if ess is None or not np.isfinite(ess[k]) else f"{ess[k]:,.0f}"
-            found[name].append(Row(label, (*numbers, effective)))
-            k += 1
+            labels.append(f"{name}[{', '.join(map(str, at))}]" if at else name)
+        cells = zip(labels, *figures, _effective(fit, labels), strict=True)
+        found[name] = [Row(label, tuple(row)) for label, *row in cells]
     return found
+
+
+def _effective(fit: Any, labels: list[str]) -> list[str]:
+    """Effective draws of each number; nothing where they are not known."""
+    if not _is_judged(fit):
+        return [""] * len(labels)
+    errors = errors_of(fit, labels)[0]
+    return [f"{error**-2:,.0f}" if error > 0 else "" for error in errors]
 
 
 def _decimals(sd: np.ndarray, digits: int) -> int | None:

@@ -31,7 +31,7 @@ def pictures(fit: Fit) -> dict[str, Any]:
     """The figures of a report by title; those that there is something to show in."""
     latent, is_loaded = fit.program.latent, not fit.problem.arguments.has_data
     drawn: dict[str, Any] = {}
-    if np.isfinite(np.asarray(fit.losses, float)).any():
+    if np.isfinite(np.asarray(fit.losses, float)).sum() > 1:
         drawn["ELBO"] = plot.losses(fit)
     drawn["Posterior and prior"] = plot.prior_posterior(fit)
     if any(site.is_discrete for site in latent):

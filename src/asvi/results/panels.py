@@ -114,10 +114,9 @@ def density(
 
 def bars(ax: Axes, before: np.ndarray | None, after: np.ndarray) -> None:
     """Probabilities of whole numbers, prior and posterior side by side."""
-    shown = after if before is None else np.concatenate([before, after])
-    values = np.unique(shown)
+    values = np.unique(after if before is None else np.concatenate([before, after]))
     if len(values) > PlotSettings.most_values:
-        low, high = _central(shown, 0.98)
+        low, high = window(after, after if before is None else before, PlotSettings())
         values = values[(values >= low) & (values <= high)]
     half = 0.4 * (np.diff(values).min() if len(values) > 1 else 1.0)
     if before is not None:

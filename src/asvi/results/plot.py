@@ -45,6 +45,11 @@ __all__ = [
 #: Names of 0.1.
 __getattr__ = getter_of("asvi.plot")
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 Names = str | Iterable[str] | None
 
 
@@ -56,8 +61,8 @@ def losses(fit: Fit, ax: Axes | None = None) -> Axes:
     """
     ax = axes_or_new(ax)
     elbos = -np.asarray(fit.losses, float)
-    if not np.isfinite(elbos).any():
-        return say_instead(ax, "no gradient step was taken")
+    if np.isfinite(elbos).sum() < 2:
+        return say_instead(ax, f"no steps to show: ELBO {fit.elbo:.2f} ± {fit.elbo_se:.2f}")
     steps = fit.run.chunk * np.arange(1, len(elbos) + 1)
     ax.plot(steps, elbos, marker=".", lw=1)
     ax.axhline(fit.elbo, color="C1", lw=1, label=f"final {fit.elbo:.2f} ± {fit.elbo_se:.2f}")
@@ -147,7 +152,7 @@ def probabilities(
     rows = flat(fit.posterior.sample(0, num_samples)[name])
     values = np.unique(rows)
     table = np.stack([(rows == value).mean(0) for value in values])
-    height = 1.2 + 0.3 * min(len(values), 20)
+    height = 1.5 + 0.16 * min(len(values), 20)
     ax = axes_or_new(ax, 5.0 if rows.shape[1] > 4 else 3.2, height)
     image = ax.imshow(table, aspect="auto", cmap="Blues", vmin=0, vmax=1, origin="lower")
     every = -(-len(values) // 20)
@@ -157,7 +162,7 @@ def probabilities(
     if rows.shape[1] == 1:
         ax.set_xticks([])
     ax.set(xlabel=f"element of {name}" if rows.shape[1] > 1 else name, ylabel="value")
-    ax.figure.colorbar(image, ax=ax, label="probability")
+    ax.figure.colorbar(image, ax=ax, label="probability", ticks=[0, 0.5, 1])
     return ax
 
 
@@ -181,8 +186,11 @@ def prior_weights(fit: Fit, ax: Axes | None = None) -> Axes:
     image = ax.imshow(table, aspect="auto", cmap="viridis_r", vmin=0, vmax=1)
     ax.set_yticks(range(len(rows)), list(rows), fontsize=8)
     ax.xaxis.get_major_locator().set_params(integer=True)
-    ax.set_xlabel("element", fontsize=8)
-    ax.figure.colorbar(image, ax=ax, label="prior weight")
+    if width == 1:
+        ax.set_xticks([])
+    else:
+        ax.set_xlabel("element", fontsize=8)
+    ax.figure.colorbar(image, ax=ax, label="prior weight", ticks=[0, 0.5, 1])
     return ax
 
 
