@@ -1,4 +1,4 @@
-"""Columns of pandas, polars and xarray as data; the model gets a user's own objects where it can."""
+"""Columns of pandas, polars and xarray as data; a model gets a user's own objects where it can."""
 
 from __future__ import annotations
 
