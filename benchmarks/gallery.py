@@ -253,7 +253,7 @@ def main() -> None:
         print(row, flush=True)
         rows = stored() | {name: row}
         save("gallery", [rows[page] for page in PAGES if page in rows])
-    report.main()
+    report.fill()
 
 
 if __name__ == "__main__":

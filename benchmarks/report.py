@@ -36,16 +36,21 @@ def check() -> list[str]:
     ]
 
 
+def fill() -> None:
+    """Put what is stored into all pages."""
+    for page in pages():
+        before = page.read_text()
+        after = filled(before)
+        if after != before:
+            page.write_text(after)
+            print(f"wrote {page.relative_to(ROOT)}")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.report")
     parser.add_argument("--check", action="store_true", help="write nothing; fail on a fault")
     if not parser.parse_args().check:
-        for page in pages():
-            before = page.read_text()
-            after = filled(before)
-            if after != before:
-                page.write_text(after)
-                print(f"wrote {page.relative_to(ROOT)}")
+        fill()
     found = check()
     print("\n".join(found) if found else "all tables are those of the stored results")
     return 1 if found else 0

@@ -37,6 +37,8 @@ SLOW = {  # their subjects have tests of their own
     "docs/guides/save-and-report.md",
     "docs/guides/speed.md",
     "docs/guides/svi-loop.md",
+    "docs/how-it-works/coupled.md",
+    "docs/how-it-works/training.md",
     "docs/guides/time-series.md",
     "experiments/neural_sde/README.md",
 }

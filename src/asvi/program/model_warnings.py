@@ -36,7 +36,7 @@ def warn_long_loops(program: Program, settings: WarningSettings = WarningSetting
                 f"the model draws {len(names)} sites like {names[0]!r} ({kind}) in a Python loop; "
                 "compile time grows with each of them. numpyro.contrib.control_flow.scan compiles "
                 "the step once, whatever the length. If the loop must stay, see "
-                "docs/control_flow.md for compiler options that cut its compile time.",
+                "docs/guides/speed.md for compiler options that cut its compile time.",
                 PerformanceWarning,
             )
 

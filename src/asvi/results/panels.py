@@ -7,6 +7,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from asvi.results.settings import PlotSettings
 
@@ -15,6 +16,7 @@ __all__ = [
     "bars",
     "columns_of",
     "density",
+    "draw_bands",
     "flat",
     "panels_or_new",
     "say_instead",
@@ -132,3 +134,18 @@ def flat(draws: Any) -> np.ndarray:
     """Draws (draws, numbers)."""
     x = np.asarray(draws, float)
     return x.reshape(len(x), -1)
+
+
+def draw_bands(ax: Axes, q: np.ndarray) -> None:
+    """Median and 50% and 90% bands; few members of a plate stand apart, many are a line."""
+    place = np.arange(q.shape[1])
+    if len(place) > 30:
+        ax.fill_between(place, q[0], q[4], color="C0", alpha=0.2, lw=0, label="90%")
+        ax.fill_between(place, q[1], q[3], color="C0", alpha=0.35, lw=0, label="50%")
+        ax.plot(place, q[2], color="C0", lw=1, label="median")
+        ax.set_xlim(0, len(place) - 1)
+        return
+    ax.vlines(place, q[0], q[4], color="C0", alpha=0.5, lw=1.2, label="90%")
+    ax.vlines(place, q[1], q[3], color="C0", lw=3.5, label="50%")
+    ax.plot(place, q[2], "o", color="white", mec="C0", ms=4.5, label="median")
+    ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True))

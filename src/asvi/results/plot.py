@@ -24,6 +24,7 @@ from asvi.results.panels import (
     bars,
     columns_of,
     density,
+    draw_bands,
     flat,
     panels_or_new,
     say_instead,
@@ -278,26 +279,11 @@ def series(
     same = len({x.shape[1] for _, x in lines}) == 1
     axes = panels_or_new(ax, len(lines), 1, 6.0, 2.2 if len(lines) > 1 else 3.0, sharex=same)
     for panel, (label, x) in zip(axes, lines, strict=False):
-        _bands(panel, np.quantile(x, (0.05, 0.25, 0.5, 0.75, 0.95), axis=0))
+        draw_bands(panel, np.quantile(x, (0.05, 0.25, 0.5, 0.75, 0.95), axis=0))
         panel.set_ylabel(label, fontsize=9)
         panel.tick_params(labelsize=8)
     axes[0].legend(fontsize=7)
     return axes
-
-
-def _bands(ax: Axes, q: np.ndarray) -> None:
-    """Few members of a plate stand apart; many are a line."""
-    place = np.arange(q.shape[1])
-    if len(place) > 30:
-        ax.fill_between(place, q[0], q[4], color="C0", alpha=0.2, lw=0, label="90%")
-        ax.fill_between(place, q[1], q[3], color="C0", alpha=0.35, lw=0, label="50%")
-        ax.plot(place, q[2], color="C0", lw=1, label="median")
-        ax.set_xlim(0, len(place) - 1)
-        return
-    ax.vlines(place, q[0], q[4], color="C0", alpha=0.5, lw=1.2, label="90%")
-    ax.vlines(place, q[1], q[3], color="C0", lw=3.5, label="50%")
-    ax.plot(place, q[2], "o", color="white", mec="C0", ms=4.5, label="median")
-    ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
 
 
 @takes_old_arguments("plot.ppc")

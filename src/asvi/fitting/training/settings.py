@@ -49,7 +49,7 @@ class TrainingSettings:
 
     A user sets the first two, ``max_steps``, ``tolerance`` and ``optimizer``
     (:class:`~asvi.fitting.training.asked.Training`).
-    ``docs/fit.md`` says what was measured.
+    ``benchmarks/fit_tasks.md`` says what was measured.
     """
 
     restarts: int = 8
