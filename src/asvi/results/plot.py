@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from asvi.errors import SiteError
 from asvi.program.random_key import as_key
@@ -158,7 +159,7 @@ def probabilities(
     every = -(-len(values) // 20)
     shown = range(0, len(values), every)
     ax.set_yticks(shown, [f"{values[k]:g}" for k in shown], fontsize=8)
-    ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
     if rows.shape[1] == 1:
         ax.set_xticks([])
     ax.set(xlabel=f"element of {name}" if rows.shape[1] > 1 else name, ylabel="value")
@@ -185,7 +186,7 @@ def prior_weights(fit: Fit, ax: Axes | None = None) -> Axes:
         table[i, : len(values)] = values
     image = ax.imshow(table, aspect="auto", cmap="viridis_r", vmin=0, vmax=1)
     ax.set_yticks(range(len(rows)), list(rows), fontsize=8)
-    ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
     if width == 1:
         ax.set_xticks([])
     else:
@@ -219,7 +220,7 @@ def pairs(
         return axes
     # Of ranks: a heavy tail does not decide.
     ranks = np.argsort(np.argsort(x[:, alive], 0), 0)
-    correlation = np.corrcoef(ranks.T)
+    correlation: Any = np.corrcoef(ranks.T)
     upper = np.argwhere(np.triu(np.ones_like(correlation), 1) > 0)
     upper = upper[np.argsort([-abs(correlation[a, b]) for a, b in upper], kind="stable")]
     axes = panels_or_new(ax, min(max_subplots, len(upper)), 4, 2.6, 2.6)
@@ -236,8 +237,8 @@ def pairs(
 
 
 def _clipped(x: np.ndarray) -> tuple[float, float]:
-    low, high = np.quantile(x, [0.003, 0.997])
-    return float(low - 0.04 * (high - low)), float(high + 0.04 * (high - low))
+    low, high = (float(np.quantile(x, level)) for level in (0.003, 0.997))
+    return low - 0.04 * (high - low), high + 0.04 * (high - low)
 
 
 @takes_old_arguments("plot.series")
@@ -296,7 +297,7 @@ def _bands(ax: Axes, q: np.ndarray) -> None:
     ax.vlines(place, q[0], q[4], color="C0", alpha=0.5, lw=1.2, label="90%")
     ax.vlines(place, q[1], q[3], color="C0", lw=3.5, label="50%")
     ax.plot(place, q[2], "o", color="white", mec="C0", ms=4.5, label="median")
-    ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
 
 
 @takes_old_arguments("plot.ppc")
