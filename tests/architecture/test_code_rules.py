@@ -176,6 +176,7 @@ OTHER_TEXTS = {
     "fitting/archive.py": "names of the files in an archive",
     "fitting/correction/of_gaussian.py": "the name of a site that is left blank",
     "fitting/training/step_sizes.py": "name rules of `natural_units` without a guide, deprecated",
+    "results/groups.py": "what a user calls an argument of the model",
     "results/inference_data.py": "a version's number",
     "results/storage/arguments.py": "the qualified name of a class of the user's",
     "results/storage/draws.py": "our own prefix of arrays in a file",

@@ -1,4 +1,4 @@
-"""Columns of tables as data: the model gets them as they are, ArviZ their labels."""
+"""Columns of pandas, polars and xarray as data; a model that takes them gets the user's own."""
 
 from __future__ import annotations
 
@@ -89,9 +89,9 @@ def test_a_model_that_takes_columns_gets_them(column):
 
 def test_what_is_wrong_beside_columns_is_said_as_it_is():
     def model(x, y):
-        return line(x.to_numpy(), y.to_numpy()[:2])
+        return line(x.to_numpy(), jnp.log(-y.to_numpy()))
 
-    with pytest.raises(AsviError, match=r"\(2,\)"):
+    with pytest.raises(AsviError, match="NaN or infinite"):
         asvi.fit(model, series(X), series(Y), **QUICK)
     with pytest.raises(AsviError, match="NaN or infinite"):
         asvi.fit(line, series(X), series(np.array([1.0, np.nan, 2.0])), **QUICK)
@@ -108,7 +108,7 @@ def tables():
     yield xarray.Dataset({"x": ("town", X), "y": ("town", Y)})
 
 
-@pytest.mark.parametrize("table", tables(), ids=lambda x: type(x).__module__)
+@pytest.mark.parametrize("table", list(tables()), ids=lambda x: type(x).__module__)
 def test_a_whole_table_is_no_array(table):
     for args in ((table, Y), (X, table)):
         with pytest.raises(AsviError, match=r'df\["x"\]'):

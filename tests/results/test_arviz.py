@@ -217,10 +217,11 @@ def test_plates_of_one_name_and_two_sizes():
     assert found == {"a": ("i_3",), "b": ("i_5",)}
 
 
-def test_a_plate_with_the_name_of_a_deterministic_site_or_of_chains():
+def test_an_axis_with_the_name_of_a_site_or_of_draws():
     def model(y):
-        with numpyro.plate("draw", 2), numpyro.plate("twice", 3):
-            x = numpyro.sample("x", dist.Normal(0.0, 1.0))
+        with numpyro.plate("draw", 2):
+            prior = dist.Normal(jnp.zeros(3), 1.0).to_event(1)
+            x = numpyro.sample("x", prior, infer={"event_dims": ["twice"]})
         numpyro.deterministic("twice", 2 * x.sum())
         numpyro.sample("y", dist.Normal(x.sum(), 1.0), obs=y)
 

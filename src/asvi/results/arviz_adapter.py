@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import jax
@@ -17,15 +18,15 @@ __all__ = ["arviz_adapter"]
 def arviz_adapter(posterior: Posterior, num_samples: int, key: jax.Array) -> Any:
     """Draws, their log densities and the model, as ArviZ's converter asks for them."""
     try:
-        from arviz_base.io_numpyro import NumPyroInferenceAdapter  # pyright: ignore
-    except ImportError as missing:
+        base: Any = import_module("arviz_base.io_numpyro").NumPyroInferenceAdapter
+    except (ImportError, AttributeError) as missing:
         raise AsviError(
             "arviz_adapter() is for arviz.from_numpyro of ArviZ 1.x (arviz-base 1.1 or later), "
             "which is not installed.\nWrite instead:\n    data = result.to_arviz()"
         ) from missing
     content = Content(posterior, num_samples, key)
 
-    class Adapter(NumPyroInferenceAdapter):
+    class Adapter(base):
         @property
         def sample_dims(self) -> list[str]:
             return ["chain", "draw"]

@@ -80,8 +80,13 @@ def _without_registers(body: Callable) -> Callable:
     return run
 
 
+def _dtype(x: Any) -> Any:
+    """As JAX will have it: without more digits than a user asks it for."""
+    return jax.dtypes.canonicalize_dtype(x.dtype, allow_extended_dtype=True)
+
+
 def _scan(body, init, registers, inputs, length, reverse, settings) -> tuple[Any, Any]:
-    step = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), inputs)
+    step = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], _dtype(x)), inputs)
     init = _promoted(body, init, registers, step)
     closed, shapes = jax.make_jaxpr(body, return_shape=True)((init, registers), step)
     (after, _now), ys = shapes
