@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from asvi.errors import SiteError
 from asvi.program.random_key import as_key
@@ -144,7 +145,7 @@ def probabilities(
     every = -(-len(values) // 20)
     shown = range(0, len(values), every)
     ax.set_yticks(shown, [f"{values[k]:g}" for k in shown], fontsize=8)
-    ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     if rows.shape[1] == 1:
         ax.set_xticks([])
     ax.set(xlabel=f"element of {name}" if rows.shape[1] > 1 else name, ylabel="value")
@@ -168,7 +169,7 @@ def prior_weights(fit: Fit, ax: Axes | None = None) -> Axes:
         table[i, : len(values)] = values
     image = ax.imshow(table, aspect="auto", cmap="viridis_r", vmin=0, vmax=1)
     ax.set_yticks(range(len(rows)), list(rows), fontsize=8)
-    ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     if width == 1:
         ax.set_xticks([])
     else:
@@ -198,7 +199,7 @@ def pairs(
         return axes
     # Of ranks: a heavy tail does not decide.
     ranks = np.argsort(np.argsort(x[:, alive], 0), 0)
-    correlation = np.corrcoef(ranks.T)
+    correlation = np.asarray(np.corrcoef(ranks.T))
     upper = np.argwhere(np.triu(np.ones_like(correlation), 1) > 0)
     upper = upper[np.argsort([-abs(correlation[a, b]) for a, b in upper], kind="stable")]
     axes = panels_or_new(ax, min(max_subplots, len(upper)), 4, 2.6, 2.6)
@@ -272,7 +273,7 @@ def _bands(ax: Axes, q: np.ndarray) -> None:
     ax.vlines(place, q[0], q[4], color="C0", alpha=0.5, lw=1.2, label="90%")
     ax.vlines(place, q[1], q[3], color="C0", lw=3.5, label="50%")
     ax.plot(place, q[2], "o", color="white", mec="C0", ms=4.5, label="median")
-    ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 @takes_old_arguments("plot.ppc")
