@@ -1,11 +1,12 @@
 # `make demo` and `make test` work from a clean clone with Python >= 3.11 and nothing else.
 PYTHON ?= python3
-VENV ?= .venv
+# One environment an interpreter: .venv for python3, .venv-python3.13 for PYTHON=python3.13.
+VENV ?= .venv$(if $(filter-out python3,$(notdir $(PYTHON))),-$(notdir $(PYTHON)))
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 JOBS ?= 2
 
-.PHONY: setup demo test test-all check bench race race-small neural-sde deep-generative docs clean
+.PHONY: setup demo test test-all check bench gallery race race-small neural-sde deep-generative docs clean
 
 setup: $(STAMP)
 
@@ -39,6 +40,9 @@ bench: setup
 	$(BIN)/python -m benchmarks.fit_tasks
 	$(BIN)/python -m benchmarks.verdicts
 	$(BIN)/python -m benchmarks.everyday.fits
+
+gallery: setup
+	$(BIN)/python -m benchmarks.gallery
 
 race: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.race

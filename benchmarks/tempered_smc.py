@@ -22,7 +22,8 @@ from asvi.density.curvature import precision
 from asvi.families import StructuredNormal
 from asvi.fitting.correction.by_moves import correct_by_moves
 from asvi.fitting.correction.settings import CorrectionSettings
-from asvi.fitting.gaussian.search import GaussianFit, find_nearest_gaussian
+from asvi.fitting.gaussian.result import GaussianFit
+from asvi.fitting.gaussian.search import find_nearest_gaussian
 from asvi.fitting.particles.target import GaussianTarget
 from asvi.fitting.problem import Problem
 from benchmarks.harness import save, table

@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 import time
+from functools import reduce
 from importlib import import_module
 from typing import Any
 
@@ -16,11 +17,11 @@ from benchmarks.harness import save, table
 
 MODELS = ("robust", "eight-schools", "radon", "gp-poisson")
 STAGES = {
-    "look at the model": ("asvi.fitting.gaussian.search", "Problem"),
-    "record its density": ("asvi.fitting.gaussian.search", "curvature"),
-    "find the Gaussian": ("asvi.fitting.gaussian.search", "_search"),
-    "ask NumPyro": ("asvi.fitting.gaussian.search", "_recheck"),
-    "correct the draws": ("asvi.fit", "correct_gaussian"),
+    "look at the model": ("asvi.fitting.rungs.gaussian", "Problem"),
+    "record its density": ("asvi.fitting.gaussian.search", "block_density"),
+    "find the Gaussian": ("asvi.fitting.gaussian.search", "_Search.run"),
+    "ask NumPyro": ("asvi.fitting.rungs.gaussian", "_check_density"),
+    "correct the draws": ("asvi.fitting.rungs.gaussian", "correct_gaussian"),
 }
 
 
@@ -42,8 +43,9 @@ def measure(name: str) -> dict[str, float]:
         return run
 
     for stage, (module, attribute) in STAGES.items():
-        at = import_module(module)
-        setattr(at, attribute, watched(stage, getattr(at, attribute)))
+        *owner, name = attribute.split(".")
+        at = reduce(getattr, owner, import_module(module))
+        setattr(at, name, watched(stage, getattr(at, name)))
     before = time.process_time()
     asvi.fit(problem.model, *problem.args, progress_bar=False, **problem.kwargs)
     whole = time.process_time() - before

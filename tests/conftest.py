@@ -26,6 +26,7 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")
 import jax
 import pytest
 from hypothesis import settings
+from numpyro.primitives import _PYRO_STACK
 
 from asvi.fitting.rungs import trained
 
@@ -62,3 +63,13 @@ def close_figures():
 def no_first_look(monkeypatch):
     """The default call without the Gaussian that is all there is to find of simple posteriors."""
     monkeypatch.setattr("asvi.fitting.ladder.RUNGS", (trained.climb,))
+
+
+@pytest.fixture
+def clean_handlers():
+    """No handler of NumPyro's is left behind, whatever was raised."""
+    assert _PYRO_STACK == []
+    yield
+    left = list(_PYRO_STACK)
+    _PYRO_STACK.clear()  # do not let one failure pull down the tests after it
+    assert left == []

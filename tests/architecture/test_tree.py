@@ -30,7 +30,7 @@ FOLDERS = {
     "diagnostic": "fitting/diagnostics",
     "rung": "fitting/rungs",
     "output format": "results",
-    "devices": "fitting/placement",
+    "device": "fitting",  # in a folder `placement`, when there is something to place
     "front end": "cli",
 }
 

@@ -78,7 +78,7 @@ class Looked:
         except NotImplementedError:
             return None
 
-    def ways(self, rng: np.random.Generator) -> list[np.ndarray]:
+    def directions(self, rng: np.random.Generator) -> list[np.ndarray]:
         shapes = [(x.shape, x.dtype) for x in (self.inputs[k] for k in self.moves)]
         return [rng.normal(size=shape).astype(dtype) for shape, dtype in shapes]
 

@@ -16,7 +16,7 @@ from asvi.distributions.registry import is_registered
 from tests.support.pages import blocks, difference, run_page
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
+OWN_DISTRIBUTIONS = (ROOT / "docs" / "guides" / "your-own.md").read_text()
 FOLDERS = ("docs/**/*.md", "benchmarks/*.md", "experiments/*/README.md")
 FOUND = [ROOT / "README.md", *(page for path in FOLDERS for page in sorted(ROOT.glob(path)))]
 GALLERY = ROOT / "docs" / "gallery"  # has a test of its own
@@ -27,16 +27,27 @@ PAGES = {
 }
 MADE = {"race.png": ("benchmarks/results/race/race.png",)}  # by docs/hooks.py
 SLOW = {  # their subjects have tests of their own
-    "docs/guides/amortised.md",
-    "docs/guides/discrete.md",
+    "docs/guides/check-the-model.md",
+    "docs/guides/discrete-latents.md",
+    "docs/guides/effort-and-family.md",
+    "docs/guides/groups.md",
+    "docs/guides/large-data.md",
+    "docs/guides/nuts.md",
+    "docs/guides/predict.md",
+    "docs/guides/save-and-report.md",
+    "docs/guides/speed.md",
+    "docs/guides/svi-loop.md",
+    "docs/guides/time-series.md",
     "experiments/neural_sde/README.md",
 }
 
 
-def test_the_readme_counts_what_the_registry_holds():
+def test_the_page_counts_what_the_registry_holds():
     classes = [getattr(dist, name) for name in dist.__all__]
     kinds = [is_registered(cls) for cls in classes if isinstance(cls, type)]
-    words = re.search(r"(\d+) of NumPyro's distribution classes(?s:.*?)the other (\d+)", README)
+    words = re.search(
+        r"(\d+) of NumPyro's distribution classes(?s:.*?)the other (\d+)", OWN_DISTRIBUTIONS
+    )
     assert words is not None
     # Newer releases of NumPyro may have more; the page speaks of the one that it was made with.
     assert int(words[1]) <= kinds.count("supported")
@@ -86,3 +97,10 @@ def test_outputs_that_are_the_same(printed, shown):
 )
 def test_outputs_that_differ(printed, shown):
     assert difference(printed, shown) is not None
+
+
+@pytest.mark.parametrize("page", FOUND, ids=lambda page: str(page.relative_to(ROOT)))
+def test_pages_are_short(page):
+    most = {ROOT / "README.md": 130, ROOT / "docs" / "guides" / "errors.md": 700}
+    if page == ROOT / "README.md" or ROOT / "docs" in page.parents:
+        assert len(page.read_text().splitlines()) <= most.get(page, 150)

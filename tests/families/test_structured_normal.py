@@ -176,7 +176,7 @@ def test_the_first_look_is_kept_where_the_run_ends_lower(monkeypatch, message):
 
     monkeypatch.setattr("asvi.fitting.rungs.trained.train", low)
     monkeypatch.setattr("asvi.fitting.rungs.trained.correct_guide", lambda *_: None)
-    monkeypatch.setattr("asvi.fitting.rungs.trained._rechecked", lambda outcome: outcome)
+    monkeypatch.setattr("asvi.fitting.rungs.trained._check", lambda outcome, _: outcome)
     result = asvi.fit(
         groups, Y, progress_bar=False, training=asvi.Training(num_steps=500), effort="thorough"
     )
@@ -380,7 +380,7 @@ def test_where_newtons_path_ends_at_the_posterior_nothing_is_compiled():
     found = find_nearest_gaussian(problem, None, 0.01)
     assert isinstance(found.density.evaluator, CompiledEvaluator)
     assert not found.density.evaluator.run._made
-    assert found.nearness < 0.01
+    assert found.distance < 0.01
     exact = np.linalg.solve(x.T @ x + np.eye(9) / 100, x.T @ y)
     with precision(True):
         slopes = found.density.sites(found.mean[None])["slopes"][0]

@@ -192,7 +192,7 @@ def test_without_jit():
         (np.ma.masked_array(Y, [0, 0, 1]), r"masked array(.|\n)*y\.filled\(0\.0\)"),
         (Y.astype(np.complex64), r"complex numbers(.|\n)*y\.real"),
         ([4.0, 5.0, 6.0], r"are a list(.|\n)*np\.asarray\(y\)"),
-        (pandas.Series(Y), r"are a Series(.|\n)*np\.asarray\(y\)"),
+        (pandas.DataFrame({"y": Y}), r"is a DataFrame(.|\n)*df\[\"y\"\]"),
         (Y.astype(np.longdouble), r"JAX does not know(.|\n)*dtype=float"),
     ],
 )

@@ -186,7 +186,7 @@ def test_a_summary_of_other_intervals_and_sites(fitted):
             {"m*": "MeanField"},
         ],
     ),
-    ids=str,
+    ids=lambda family: family if isinstance(family, str) else type(family).__name__,
 )
 def test_a_family_may_be_a_name_or_a_guide_of_numpyro(family, tmp_path):
     training = asvi.Training(num_steps=2000, optimizer=optax.adam(0.05))

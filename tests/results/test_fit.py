@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +21,7 @@ from numpyro.infer import MCMC, NUTS
 import asvi
 from asvi.errors import AsviError, ModelError, SiteError
 from asvi.fitting.archive import read_file, write_file
-from asvi.fitting.diagnostics.of_guide import _verdict
+from asvi.fitting.diagnostics.guide_verdict import GuideMeasures, verdict_of_guide
 from asvi.fitting.training import checkpoint, schedule
 from asvi.program.compiling import forget_programs
 from tests.support.marks import every
@@ -360,7 +359,7 @@ def test_arviz_has_all_groups_and_plate_names(groups):
             data.groups() if callable(data.groups) else [g[1:] for g in data.groups]
         )
     assert data["posterior"]["theta"].dims == ("chain", "draw", "group")
-    assert data["log_likelihood"]["y"].shape == (1, 50, 6)
+    assert data["log_likelihood"]["y"].shape == (4, 13, 6)
     np.testing.assert_array_equal(data["observed_data"]["y"], Y)
 
 
@@ -661,18 +660,19 @@ def test_settings_out_of_range(settings, message):
     ],
 )
 def test_a_rare_heavy_weight_among_many_even_ones_is_no_verdict(effective, shift, verdict):
-    numbers = {
-        "k_hat": 1.1,
-        "k_hat_by_site": {"a": 1.1},
-        "num_samples": 4000,
-        "effective_draws": effective,
-        "mean_shift_sd": {"a": shift},
-        "elbo": -1.0,
-        "evidence_gain": 0.03,
-        "converged": True,
-        "skipped_share": 0.0,
-        "discrete": False,
-    }
-    details = SimpleNamespace(gains=[0.1, 0.001], rounding=0.0)
-    run = SimpleNamespace(run=details, message="")
-    assert _verdict(numbers, run)[0] == verdict
+    measures = GuideMeasures(
+        k_hat=1.1,
+        k_hat_by_site={"a": 1.1},
+        draws=4000,
+        effective_draws=effective,
+        shift={"a": shift},
+        elbo=-1.0,
+        evidence_gain=0.03,
+        converged=True,
+        skipped=0.0,
+        is_discrete=False,
+        last_gain=0.001,
+        message="",
+        rounding=0.0,
+    )
+    assert verdict_of_guide(measures)[0] == verdict

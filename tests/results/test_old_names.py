@@ -47,7 +47,7 @@ from asvi.results import plot as today
 assert asvi.plot is plot is today and pairs is today.pairs
 """
 
-MODULES = """
+OLD_PATHS = """
 with told("asvi.program.control_flow.interpretation"):
     from asvi.interpretation import Frame, Interpretation
 assert Interpretation is asvi.Interpretation and Frame.__name__ == "Body"
@@ -74,7 +74,7 @@ for name in ("asvi.nothing", "asvi.families.posterior", "posterior"):
 """
 
 
-@pytest.mark.parametrize("checks", [PLOTS, MODULES], ids=["plots", "modules"])
+@pytest.mark.parametrize("checks", [PLOTS, OLD_PATHS], ids=["plots", "modules"])
 def test_paths_of_0_1_lead_where_they_led(checks):
     command = [sys.executable, "-c", BEFORE + checks]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)

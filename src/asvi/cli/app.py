@@ -1,7 +1,8 @@
-"""Takes a command line; gives tables of tasks and benchmarks: ``asvi tasks``, ``asvi bench``."""
+"""Takes a command line; gives fits, checks, reports and tables: ``asvi fit``, ``asvi tasks``."""
 
 from __future__ import annotations
 
+import warnings
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,16 +12,31 @@ from rich.console import Console
 from rich.markdown import Markdown
 from rich.table import Table
 
-from asvi import tasks
+from asvi import __version__, tasks
 from asvi.errors import AsviError
 from asvi.fitting.training.asked import Training
 from asvi.program.compiling import keep_programs
 
-app = typer.Typer(
-    no_args_is_help=True, add_completion=False, help="Structured variational inference."
-)
+NOT_TRUSTWORTHY = 3  #: format: the exit code that scripts wait for
+
+app = typer.Typer(no_args_is_help=True, help="The posterior of a NumPyro model, and its verdict.")
 bench = typer.Typer(no_args_is_help=True, help="The paper's tables, run again.")
 app.add_typer(bench, name="bench")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"asvi {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show it.")
+    ] = False,
+) -> None:
+    """The posterior of a NumPyro model, and its verdict."""
 
 
 @app.command("tasks")
@@ -39,45 +55,112 @@ def list_tasks() -> None:
     Console().print(table)
 
 
+Model = Annotated[str, typer.Argument(help="A task's name, or my_model.py:model.")]
+Words = Annotated[
+    list[str] | None, typer.Argument(help="Further arguments of the model: n=3 y=[1,2].")
+]
+Data = Annotated[
+    Path | None, typer.Option(help="The model's arguments: .npz, .npy, .csv, .parquet or .json.")
+]
+
+
 @app.command("fit")
 def fit_command(
-    model: Annotated[str, typer.Argument(help="A task's name, or my_model.py:model.")],
-    data: Annotated[Path | None, typer.Option(help=".npz with the model's arguments.")] = None,
+    model: Model,
+    words: Words = None,
+    data: Data = None,
     out: Annotated[Path | None, typer.Option(help="Save the fit here (fit.asvi).")] = None,
+    netcdf: Annotated[Path | None, typer.Option(help="Save ArviZ data here (fit.nc).")] = None,
+    picture: Annotated[Path | None, typer.Option(help="Save a picture here (.png).")] = None,
+    family: Annotated[
+        str | None, typer.Option(help="Train this family, as Coupled or MeanField.")
+    ] = None,
+    effort: Annotated[str, typer.Option(help="quick, auto or thorough.")] = "auto",
+    max_error: Annotated[
+        float, typer.Option(help="Error of means, in sds, and of sds, relative.")
+    ] = 0.05,
+    num_steps: Annotated[
+        int | None, typer.Option(min=1, help="The most gradient steps of a training.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(min=1, hidden=True)] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Save the training here as it goes, and go on from it.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the random key.")] = 0,
-    steps: Annotated[int | None, typer.Option(min=1, help="The most steps to take.")] = None,
-    picture: Annotated[Path | None, typer.Option(help="Save the marginals here (.png).")] = None,
+    progress: Annotated[bool, typer.Option(help="Show a line of progress.")] = True,
+    check: Annotated[
+        bool, typer.Option(help="End with code 3 where the posterior is not trustworthy.")
+    ] = True,
 ) -> None:
-    """Fit a model: table, verdict and picture."""
-    import jax
-
-    from asvi.cli.find_model import find_model, read_data
+    """Fit a model: verdict and table; files only where they are named."""
+    from asvi.cli.find_model import find_model
+    from asvi.cli.read_data import bind_arguments, read_data, read_words
+    from asvi.errors import VerdictWarning
     from asvi.fitting.archive import check_writable
-    from asvi.results import plot
     from asvi.results.fit import fit
 
     function, args, where = find_model(model)
-    arrays: Any = read_data(data)
-    target = picture or (Path("out") / f"{where.rpartition(':')[2]}.png")
-    if picture is None:
-        target.parent.mkdir(exist_ok=True)
-    for path in (out, target):  # before any work is done
+    arguments = {**read_data(data, function), **read_words(words or [])}
+    bound, more, named = bind_arguments(function, arguments)
+    for path in (out, netcdf, picture):  # before any work is done
         if path is not None:
             check_writable(path)
-    result = fit(
-        function,
-        *args,
-        rng_key=jax.random.key(seed),
-        training=Training(num_steps=steps),
-        **arrays,
-    )
-    console = Console()
+    if steps is not None:
+        typer.echo("`--steps` is now `--num-steps`; `--steps` goes in 0.3.", err=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", VerdictWarning)  # the verdict is printed, first of all
+        result = fit(
+            bound,
+            *(more or args),
+            rng_key=seed,
+            family=family,
+            effort=effort,
+            max_error=max_error,
+            training=_training(num_steps or steps),
+            checkpoint=checkpoint,
+            progress_bar=None if progress else False,
+            **named,
+        )
+    typer.echo(str(result))
+    _write_files(result, out, netcdf, picture, where)
+    if check and not result.diagnose().ok:
+        raise typer.Exit(NOT_TRUSTWORTHY)
+
+
+def _training(num_steps: int | None) -> Training | None:
+    return None if num_steps is None else Training(num_steps=num_steps)
+
+
+def _write_files(
+    result: Any, out: Path | None, netcdf: Path | None, picture: Path | None, where: str
+) -> None:
+    """Those files that were named."""
     if out is not None:
         result.save(out, model_path=where)
-        console.print(f"wrote {out}")
-    console.print(result)
-    plot.prior_posterior(result).ravel()[0].figure.savefig(target, dpi=120)
-    console.print(f"wrote {target}")
+    if netcdf is not None:
+        result.to_arviz().to_netcdf(str(netcdf))
+    if picture is not None:
+        from asvi.results import plot
+
+        axes = plot.prior_posterior(result)
+        axes.ravel()[0].figure.savefig(picture, dpi=120)
+    for path in (out, netcdf, picture):
+        if path is not None:
+            typer.echo(f"wrote {path}")
+
+
+@app.command("check")
+def check_command(model: Model, words: Words = None, data: Data = None) -> None:
+    """Look for errors in a model and its data, without a fit; show the model's structure."""
+    from asvi.cli.find_model import find_model
+    from asvi.cli.read_data import bind_arguments, read_data, read_words
+    from asvi.results.fit import check
+
+    function, args, _ = find_model(model)
+    arguments = {**read_data(data, function), **read_words(words or [])}
+    bound, more, named = bind_arguments(function, arguments)
+    typer.echo(str(check(bound, *(more or args), **named)))
+    typer.echo("no errors found")
 
 
 @app.command("report")

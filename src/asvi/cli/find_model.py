@@ -8,12 +8,10 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-
 from asvi import tasks
 from asvi.errors import AsviError
 
-__all__ = ["find_model", "read_data"]
+__all__ = ["find_model"]
 
 
 def find_model(where: str) -> tuple[Callable, tuple, str]:
@@ -45,22 +43,6 @@ def find_model(where: str) -> tuple[Callable, tuple, str]:
             f"{file} has no function {name!r}; it has {', '.join(functions) or 'none'}."
         )
     return model, (), f"{path.resolve()}:{name}"
-
-
-def read_data(path: Path | None) -> dict[str, np.ndarray]:
-    """Arrays by name from an ``.npz``; they become the model's keyword arguments."""
-    if path is None:
-        return {}
-    if not path.exists():
-        raise AsviError(f"There is no file {path}.")
-    try:
-        with np.load(path, allow_pickle=False) as found:
-            return {name: found[name] for name in found.files}
-    except (ValueError, OSError, AttributeError) as error:
-        raise AsviError(
-            f"{path} is not an .npz of arrays ({error}).\n"
-            "Write it by: numpy.savez('data.npz', x=x, y=y)"
-        ) from error
 
 
 def _where(error: Exception, path: Path) -> str:

@@ -105,7 +105,7 @@ class Arrowhead:
     def of_pairs(
         cls, structure: BlockStructure, rows: np.ndarray, columns: np.ndarray
     ) -> Arrowhead:
-        """True at these pairs, (pairs,) each, and at the diagonal; not between blocks."""
+        """True at these pairs, (pairs,) each, and the diagonal; those between blocks are lost."""
         found = cls.of_entries(structure, lambda i, j: i == j)
         for array, _, index in found._where(rows, columns):
             array[index] = True

@@ -54,12 +54,12 @@ class BoundModel:
         self.settings = settings
         self.arguments = Arguments(args, kwargs)
         check_arrays(args, kwargs)
-        look = Program.of if check else Program.unchecked
+        survey = Program.of if check else Program.unchecked
         self.given, self.program = self.arguments.calling(
-            model, lambda model: look(model, *args, **kwargs)
+            model, lambda model: survey(model, *args, **kwargs)
         )
         given = self.given
-        self.changes = Changes(self.program, lambda: look(given, *args, **kwargs))
+        self.changes = Changes(self.program, lambda: survey(given, *args, **kwargs))
         if check:
             self.changes.refuse_another()
         #: The model, its density that of a distribution; ``given`` is the user's own.

@@ -90,6 +90,10 @@ def decompose(
 
     Raises :class:`~asvi.errors.SiteError` for a distribution that has no leaves to learn or is not
     known; the text says what to write instead.
+
+    >>> from numpyro.distributions import Gamma
+    >>> sorted(decompose(Gamma(2.0, 1.0)).leaves)
+    ['concentration', 'rate']
     """
     batch_shape = dist.batch_shape if batch_shape is None else batch_shape
     cls = type(dist)

@@ -74,7 +74,14 @@ def _restored(cls: type[AsviError], args: tuple[Any, ...], state: dict[str, Any]
 
 
 class ModelError(AsviError):
-    """The model as a whole cannot be used (it has no latent site, it fails while it runs, ...)."""
+    """The model as a whole cannot be used (it has no latent site, it fails while it runs, ...).
+
+    >>> import asvi
+    >>> asvi.check(lambda y: None, 1.0)
+    Traceback (most recent call last):
+    ...
+    asvi.errors.ModelError: ...
+    """
 
 
 class SiteError(AsviError):
@@ -92,7 +99,14 @@ class SiteError(AsviError):
 
 
 class FamilyError(AsviError):
-    """A variational family was asked for something that it cannot do."""
+    """A variational family was asked for something that it cannot do.
+
+    >>> import asvi
+    >>> asvi.AutoASVI(lambda: None, family="Normal")
+    Traceback (most recent call last):
+    ...
+    asvi.errors.FamilyError: ...
+    """
 
 
 class NotHeldError(FamilyError):
@@ -100,11 +114,22 @@ class NotHeldError(FamilyError):
 
 
 class LossError(AsviError):
-    """The loss would be silently wrong on this model."""
+    """The loss would be silently wrong on this model.
+
+    >>> issubclass(LossError, AsviError)
+    True
+    """
 
 
 class StoredFitError(AsviError):
-    """A file is not what it should be: of another model, of another version, or broken."""
+    """A file is not what it should be: of another model, of another version, or broken.
+
+    >>> import asvi
+    >>> asvi.load("nowhere.asvi", lambda: None)
+    Traceback (most recent call last):
+    ...
+    asvi.errors.StoredFitError: There is no file nowhere.asvi.
+    """
 
 
 class InternalError(AsviError):
@@ -112,6 +137,9 @@ class InternalError(AsviError):
 
     ``result`` is the fit as it stands, where there is one. It stays in its process: a fit is saved
     by its own ``save``.
+
+    >>> str(InternalError("two densities differ")).splitlines()[0]
+    'two densities differ.'
     """
 
     def __init__(self, what: str, result: object = None):
@@ -136,15 +164,28 @@ class AsviWarning(UserWarning):
 
 
 class VerdictWarning(AsviWarning):
-    """The verdict on a fit is *not trustworthy*."""
+    """The verdict on a fit is *not trustworthy*.
+
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", VerdictWarning)
+    """
 
 
 class PerformanceWarning(AsviWarning):
-    """The model can be written so that it runs faster, or that gradients have less noise."""
+    """The model can be written so that it runs faster, or that gradients have less noise.
+
+    >>> issubclass(PerformanceWarning, AsviWarning)
+    True
+    """
 
 
 class DataWarning(AsviWarning):
-    """Something is left out of a result, or taken for something else, because of the data."""
+    """Something is left out of a result, or taken for something else, because of the data.
+
+    >>> issubclass(DataWarning, AsviWarning)
+    True
+    """
 
 
 def with_mended(problem: str, mended: str | None = None, advice: str = "") -> str:

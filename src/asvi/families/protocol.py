@@ -134,6 +134,14 @@ class Family(AnyFamily):
     """Turns prior sites into surrogate sites; see the module's text for how to write one.
 
     Two methods are enough. The others have defaults, for families that can do more.
+
+    >>> import numpyro, numpyro.distributions as dist, asvi
+    >>> class Delta(Family):
+    ...     def declare(self, site):
+    ...         return {"at": Parameter(site.full_batch_shape, site.support)}
+    ...     def update(self, prior, parameters, site):
+    ...         return dist.Delta(parameters["at"])
+    >>> guide = asvi.AutoASVI(lambda: numpyro.sample("x", dist.Normal()), family=Delta())
     """
 
     start = "prior_mean"
@@ -202,7 +210,13 @@ class Family(AnyFamily):
 
 
 class JointFamily(AnyFamily):
-    """A family of joint distributions over all latent sites."""
+    """A family of joint distributions over all latent sites.
+
+    >>> from numpyro.infer.autoguide import AutoNormal
+    >>> class OfNumPyro(JointFamily):
+    ...     def guide(self, model, prefix="auto"):
+    ...         return AutoNormal(model, prefix=prefix)
+    """
 
     @abstractmethod
     def guide(self, model: Callable, prefix: str = "auto") -> AutoGuide:

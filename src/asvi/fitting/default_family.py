@@ -24,12 +24,10 @@ from asvi.fitting.request import Request
 from asvi.fitting.training.run import conclude, first_state, optimise
 from asvi.fitting.training.state import TrainingState
 
-__all__ = ["Chosen", "choose_family"]
-
-SMALL = 50_000  # parameters
+__all__ = ["FamilyChoice", "choose_family"]
 
 
-class Chosen(NamedTuple):
+class FamilyChoice(NamedTuple):
     """A problem with the family that was chosen, and what there is already of a run with it."""
 
     problem: Problem
@@ -41,7 +39,7 @@ class Chosen(NamedTuple):
     """Where its run stands."""
 
 
-def choose_family(request: Request, gaussian: Any = None) -> Chosen:
+def choose_family(request: Request, gaussian: Any = None) -> FamilyChoice:
     """The family for this model, by its size and, where it is large, by what is measured.
 
     ``gaussian`` is one over the program's noise that was found before.
@@ -49,28 +47,29 @@ def choose_family(request: Request, gaussian: Any = None) -> Chosen:
     key, plan = request.a_key, request.plan
     coupled = _problem(request, Coupled(), gaussian)
     short = replace(plan, max_steps=plan.explore_chunks * plan.chunk)
-    if coupled.size <= SMALL or plan.max_steps <= short.max_steps:
-        return Chosen(coupled)
+    is_small = coupled.size <= request.settings.ladder.max_params_unmeasured
+    if is_small or plan.max_steps <= short.max_steps:
+        return FamilyChoice(coupled)
     first = first_state(coupled, key, plan)
     if first.phase != "explore":  # near the posterior: it has what the convex update cannot hold
-        return Chosen(coupled, state=first)
+        return FamilyChoice(coupled, state=first)
     convex = _problem(request, ConvexUpdate(), gaussian)
-    started_at, found, states = time.monotonic(), [], []
+    started_at, outcomes, states = time.monotonic(), [], []
     for problem in (coupled, convex):
         state = first if problem is coupled else first_state(problem, key, plan)
         message = optimise(problem, key, short, state, request.progress)
         states.append(state.copy())
-        found.append(conclude(problem, key, short, state, message, started_at))
+        outcomes.append(conclude(problem, key, short, state, message, started_at))
         if message:  # Ctrl-C: the first run is whole, or all there is
-            return Chosen(coupled, stopped=replace(found[0], message=message))
-    gain = found[0].elbo - found[1].elbo
-    error = float(np.hypot(found[0].elbo_se, found[1].elbo_se))
+            return FamilyChoice(coupled, stopped=replace(outcomes[0], message=message))
+    gain = outcomes[0].elbo - outcomes[1].elbo
+    error = float(np.hypot(outcomes[0].elbo_se, outcomes[1].elbo_se))
     after = f"after {short.max_steps} steps of each"
-    told = f"{gain:+.3g} ± {error:.2g} nat beside ConvexUpdate {after}"
+    measured = f"{gain:+.3g} ± {error:.2g} nat beside ConvexUpdate {after}"
     # Impossible draws on both sides say nothing: NaN is not less.
     if gain < -2 * error:
-        return Chosen(convex, told, state=states[1])
-    return Chosen(coupled, told, state=states[0])
+        return FamilyChoice(convex, measured, state=states[1])
+    return FamilyChoice(coupled, measured, state=states[0])
 
 
 def _problem(request: Request, family: Family, gaussian: Any) -> Problem:

@@ -31,7 +31,7 @@ class GuideDraws:
     def __init__(self, problem: Problem, params: dict[str, jax.Array]):
         self.problem, self.params = problem, params
 
-    def draw(self, key: jax.Array, shape: tuple[int, ...]) -> tuple[Draws, jax.Array]:
+    def draw(self, key: jax.Array, shape: int | tuple[int, ...]) -> tuple[Draws, jax.Array]:
         """Draws, deterministic sites among them, and the guide's log density at each.
 
         Of plates that are seen in parts a draw has the rows, by the plate's name.
@@ -54,8 +54,8 @@ class GuideDraws:
         rows = {name: drawn[name]["value"] for name in self.parts if name in drawn}
         given = {**latent, **rows}
         met = trace_of(problem.model, jax.random.key(0), params, given, *problem.arguments)
-        made = {n: s["value"] for n, s in met.items() if s["type"] == "deterministic"}
-        return {**given, **made}, log_q
+        deterministic = {n: s["value"] for n, s in met.items() if s["type"] == "deterministic"}
+        return {**given, **deterministic}, log_q
 
     @cached_property
     def parts(self) -> dict[str, int]:
@@ -134,11 +134,11 @@ class GuideDraws:
     def importance(self, rng_key: Any, num_samples: int = 2000) -> tuple[Draws, SmoothedWeights]:
         """Draws, and their Pareto-smoothed weights against the exact posterior."""
         self.problem.arguments.require_data("importance weights")
-        found, log_q = self.draw(as_key(rng_key), (num_samples,))
-        log_p, log_q = np.asarray(self.model_log_prob(found), float), np.asarray(log_q, float)
+        drawn, log_q = self.draw(as_key(rng_key), (num_samples,))
+        log_p, log_q = np.asarray(self.model_log_prob(drawn), float), np.asarray(log_q, float)
         # A draw beyond what floats hold has no density at all: it weighs nothing.
         log_ratio = log_p - np.where(np.isfinite(log_q), log_q, np.inf)
-        return found, pareto_smooth(log_ratio)
+        return drawn, pareto_smooth(log_ratio)
 
 
 def _split(drawn: dict[str, Any]) -> tuple[Draws, jax.Array]:

@@ -36,22 +36,24 @@ def climb(request: Request) -> Outcome:
     for rung in RUNGS:
         if best is not None and _may_end(best, request):
             break
-        name, begun = rung.__module__.rpartition(".")[2], time.monotonic()
+        name, began_at = rung.__module__.rpartition(".")[2], time.monotonic()
         LOG.info("%s: begins%s", name, "" if best is None else ", for more is wanted")
-        found = rung(request, best)
-        LOG.debug("%s: took %.2f s", name, time.monotonic() - begun)
-        if isinstance(found, Refusal):
-            LOG.info("%s: not for this model: %s", name, found.why)
-        if isinstance(found, Outcome):
-            LOG.info("%s: ELBO %.3f; %s; %s", name, found.elbo, found.message, _told(found))
-            best = found if best is None else _better(best, found, request.effort)
+        outcome = rung(request, best)
+        LOG.debug("%s: took %.2f s", name, time.monotonic() - began_at)
+        if isinstance(outcome, Refusal):
+            LOG.info("%s: not for this model: %s", name, outcome.why)
+        else:
+            LOG.info(
+                "%s: ELBO %.3f; %s; %s", name, outcome.elbo, outcome.message, _way_of_draws(outcome)
+            )
+            best = outcome if best is None else _better(best, outcome, request)
     assert best is not None  # the last rung refuses nothing
     return best
 
 
-def _told(found: Outcome) -> str:
+def _way_of_draws(outcome: Outcome) -> str:
     """How its draws were come by, in words."""
-    return "no draws corrected" if found.correction is None else found.correction.in_words()
+    return "no draws corrected" if outcome.correction is None else outcome.correction.in_words()
 
 
 def _may_end(outcome: Outcome, request: Request) -> bool:
@@ -60,14 +62,15 @@ def _may_end(outcome: Outcome, request: Request) -> bool:
         return True
     if request.effort == "thorough":
         return is_within(outcome.run, request.plan.tolerance)
-    return judge(outcome).ok
+    return judge(outcome, request.settings.verdict).ok
 
 
-def _better(first: Outcome, then: Outcome, effort: str) -> Outcome:
+def _better(first: Outcome, then: Outcome, request: Request) -> Outcome:
     """The better one: by its verdict, or by the guide's ELBO."""
     keeps_first = first.elbo - then.elbo > 2 * np.hypot(first.elbo_se, then.elbo_se)
-    if effort != "thorough" and then.correction is not None:
-        one, other = (list(Verdict).index(judge(x).verdict) for x in (first, then))
+    if request.effort != "thorough" and then.correction is not None:
+        verdicts = (judge(x, request.settings.verdict).verdict for x in (first, then))
+        one, other = (list(Verdict).index(verdict) for verdict in verdicts)
         keeps_first = one < other if one != other else keeps_first
     if not keeps_first:
         return then

@@ -25,20 +25,17 @@ from asvi.density.refusal import Refusal
 from asvi.density.settings import EvaluatorSettings
 from asvi.errors import InternalError
 from asvi.fitting.problem import Problem
+from asvi.fitting.settings import NumpyroCheckSettings
 from asvi.program.compiling import Compiled, Store
 from asvi.program.control_flow.handlers import without_handlers
 from asvi.program.control_flow.interpretation import Interpretation
 from asvi.program.program_key import key_of
 from asvi.program.traced import Traced, evaluate
 
-__all__ = ["Recheck", "check_elbo"]
-
-DRAWS = 4
-EXACT, ROUNDED = 1e-6, 1e-3  # relative differences of sums that are the same but for rounding
-CLEAR, ERRORS = 0.05, 6.0  # nats, and standard errors, of a difference that is no chance
+__all__ = ["NumpyroCheck", "check_elbo"]
 
 
-class Recheck:
+class NumpyroCheck:
     """NumPyro's density of a model at given draws, or its log ratios to the guide's."""
 
     def __init__(
@@ -47,8 +44,10 @@ class Recheck:
         params: dict[str, Any],
         values: dict[str, Any],
         beside_guide: bool = False,
+        settings: NumpyroCheckSettings = NumpyroCheckSettings(),
     ):
         """``values`` and ``params`` are examples: only their shapes count."""
+        self.settings = settings
         args, kwargs = problem.arguments
         guide: Any = problem.guide
 
@@ -71,34 +70,36 @@ class Recheck:
             sites = [m for m in trace.values() if m["type"] == "sample"]
             return density, own, sum(abs(m["fn"].log_prob(m["value"]).sum()) for m in sites)
 
-        traced = Traced(ratio, *jax.tree.map(_narrow, (values, params)))
-        settings = problem.bound.settings.evaluator
-        jaxpr, consts = fold_constants(traced.jaxpr, traced.consts, settings)
+        traced = Traced(ratio, *jax.tree.map(_canonical, (values, params)))
+        limits = problem.bound.settings.evaluator
+        jaxpr, consts = fold_constants(traced.jaxpr, traced.consts, limits)
         double = not jax.config.read("jax_enable_x64")
         single, exact = _RUNNERS.get(
-            (key_of(jaxpr), double, settings),
-            lambda: (_runner(jaxpr, False, settings), _wide_runner(jaxpr, double, settings)),
+            (key_of(jaxpr), double, limits),
+            lambda: (_runner(jaxpr, False, limits), _runner_in_double(jaxpr, double, limits)),
         )
         self._single = single, [np.asarray(c) for c in consts]
         self.is_exact = not double or exact is not None
         self._double = self._single if exact is None else (exact, [wide_type(c) for c in consts])
 
-    def __call__(self, values: dict[str, Any], params: dict[str, Any], found: np.ndarray) -> float:
-        """Nats lost to rounding, at draws (draws, ...) of which ``found`` (draws,) was said.
+    def __call__(self, values: dict[str, Any], params: dict[str, Any], said: np.ndarray) -> float:
+        """Nats lost to rounding, at draws (draws, ...) whose log ratios are ``said`` (draws,).
 
         Raises where NumPyro says otherwise.
         """
         inputs = [
             jax.tree.leaves(({n: x[k] for n, x in values.items()}, params))
-            for k in range(len(found))
+            for k in range(len(said))
         ]
         exact, size = self._ratios(self._double, inputs)
-        off = np.abs(exact - found)
-        allowed = (EXACT if self.is_exact else ROUNDED) * (1 + size)
-        if np.any(off > allowed) and np.all(np.isfinite(found)):
+        off = np.abs(exact - said)
+        settings = self.settings
+        relative = settings.max_error if self.is_exact else settings.max_rounded_error
+        allowed = relative * (1 + size)
+        if np.any(off > allowed) and np.all(np.isfinite(said)):
             k = int(np.argmax(off - allowed))
             raise InternalError(
-                f"log p - log q of a draw was said to be {found[k]:.6g}, and is {exact[k]:.6g} by "
+                f"log p - log q of a draw was said to be {said[k]:.6g}, and is {exact[k]:.6g} by "
                 "numpyro.infer.util.log_density"
             )
         if self._double is self._single:
@@ -106,10 +107,11 @@ class Recheck:
         return float(np.max(np.abs(self._ratios(self._single, inputs)[0] - exact)))
 
     @staticmethod
-    def _ratios(of: Any, inputs: list[list[Any]]) -> tuple[np.ndarray, np.ndarray]:
-        run, consts = of
-        found = np.array([[float(x) for x in run([*consts, *some])] for some in inputs])
-        return found[:, 0] - found[:, 1], found[:, 2] + np.abs(found[:, 1])
+    def _ratios(runner: tuple[Any, Any], inputs: list[list[Any]]) -> tuple[np.ndarray, np.ndarray]:
+        """Log ratios, and the size of the terms that they are sums of, (draws,) each."""
+        run, consts = runner
+        rows = np.array([[float(x) for x in run([*consts, *some])] for some in inputs])
+        return rows[:, 0] - rows[:, 1], rows[:, 2] + np.abs(rows[:, 1])
 
 
 def _reaches(problem: Problem, density: Any, values: dict[str, Any]) -> bool:
@@ -124,20 +126,20 @@ def _reaches(problem: Problem, density: Any, values: dict[str, Any]) -> bool:
         return True
     # JAX's own arrays: a program may ask for entries that only a run knows.
     others = {name: jnp.asarray(x) for name, x in values.items() if name not in inside}
-    traced = Traced(lambda some: density({**others, **some}), jax.tree.map(_narrow, inside))
+    traced = Traced(lambda some: density({**others, **some}), jax.tree.map(_canonical, inside))
     read = {v for eqn in traced.jaxpr.eqns for v in eqn.invars if not isinstance(v, Literal)}
     return all(v in read for v in traced.jaxpr.invars[len(traced.consts) :])
 
 
-def _narrow(x: Any) -> jax.ShapeDtypeStruct:
+def _canonical(x: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(np.shape(x), jax.dtypes.canonicalize_dtype(x.dtype))
 
 
-#: Functions of programs that were rechecked last.
+#: Functions of programs that were checked last.
 _RUNNERS = Store(32)
 
 
-def _wide_runner(jaxpr: Any, double: bool, settings: EvaluatorSettings) -> Any:
+def _runner_in_double(jaxpr: Any, double: bool, settings: EvaluatorSettings) -> Any:
     """The program in double precision; None where it is so already, or has types of its own."""
     wide = in_double(jaxpr) if double else Refusal("it is in double precision already")
     return None if isinstance(wide, Refusal) else _runner(wide, True, settings)
@@ -162,10 +164,16 @@ def _runner(jaxpr: Any, double: bool, settings: EvaluatorSettings) -> Any:
     return run
 
 
-def check_elbo(elbo: float, error: float, log_ratios: np.ndarray) -> bool:
+def check_elbo(
+    elbo: float,
+    error: float,
+    log_ratios: np.ndarray,
+    settings: NumpyroCheckSettings = NumpyroCheckSettings(),
+) -> bool:
     """Whether fresh log ratios of the posterior have this mean, as far as chance tells."""
-    fine = np.asarray(log_ratios, float)
-    if not (np.isfinite(elbo) and np.isfinite(fine).all()):
+    ratios = np.asarray(log_ratios, float)
+    if not (np.isfinite(elbo) and np.isfinite(ratios).all()):
         return True
-    spread = fine.std(ddof=1) / np.sqrt(len(fine))
-    return bool(abs(fine.mean() - elbo) <= CLEAR + ERRORS * np.hypot(error, spread))
+    own_error = ratios.std(ddof=1) / np.sqrt(len(ratios))
+    chance = settings.max_elbo_nat + settings.max_elbo_errors * np.hypot(error, own_error)
+    return bool(abs(ratios.mean() - elbo) <= chance)

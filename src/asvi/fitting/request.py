@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from asvi.density.settings import DensitySettings
 from asvi.errors import AsviError
 from asvi.families.given import as_family
 from asvi.fitting.correction.settings import CorrectionSettings
+from asvi.fitting.settings import FitSettings
 from asvi.fitting.training.asked import settings_for
 from asvi.fitting.training.progress import can_be_seen
 from asvi.fitting.training.settings import TrainingSettings
@@ -59,6 +60,13 @@ class Request:
     """Draws per gradient step that were asked for."""
     density: DensitySettings = field(default_factory=DensitySettings)
     """Limits of what is made of the model's density."""
+    settings: FitSettings = FitSettings()
+    """How the other stages go about it."""
+
+    @property
+    def correction(self) -> CorrectionSettings:
+        """How draws are corrected, to the error that was asked for."""
+        return replace(self.settings.correction, max_error=self.max_error)
 
     @classmethod
     def of(

@@ -102,6 +102,16 @@ class AutoASVI(Guide, SamplingGuide, AutoGuide):
         and sites without one get the default. Parents stay connected across families.
     :param prefix: of the parameters' names: ``{prefix}/{site}/{leaf}/prior_weight``, and so on.
         Sites in the branches of a ``cond`` are called ``site[true]`` and ``site[false]``.
+
+    >>> import jax, numpyro, numpyro.distributions as dist, asvi
+    >>> def model(y):
+    ...     x = numpyro.sample("x", dist.Normal(0.0, 1.0))
+    ...     numpyro.sample("y", dist.Normal(x, 1.0), obs=y)
+    >>> guide = asvi.AutoASVI(model)
+    >>> svi = numpyro.infer.SVI(model, guide, numpyro.optim.Adam(0.05), asvi.ELBO())
+    >>> params = svi.get_params(svi.init(jax.random.key(0), 2.0))
+    >>> guide.sample_posterior(jax.random.key(1), params, sample_shape=(5,))["x"].shape
+    (5,)
     """
 
     def __init__(

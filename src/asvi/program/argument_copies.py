@@ -44,6 +44,9 @@ class Kept:
                 self._restore.append(_array(x))
         elif is_pandas(x):
             self._restore.append(_frame(x))
+        elif _is_xarray(x):
+            inner = x.data_vars.values() if hasattr(x, "data_vars") else [x]
+            parts = [part.data for part in inner]
         elif isinstance(x, dict):
             self._restore.append(_dict(x))
             parts = x.values()
@@ -66,6 +69,10 @@ def is_pandas(x: Any) -> bool:
         and hasattr(x, "ndim")
         and hasattr(x, "index")
     )
+
+
+def _is_xarray(x: Any) -> bool:
+    return type(x).__module__.partition(".")[0] == "xarray" and hasattr(x, "dims")
 
 
 def _array(x: np.ndarray) -> Callable[[], bool]:

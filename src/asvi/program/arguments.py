@@ -9,7 +9,9 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import jax
@@ -18,8 +20,9 @@ import numpy as np
 
 from asvi.errors import AsviError, ModelError
 from asvi.program.argument_copies import Kept
+from asvi.program.columns import as_array, columns_of, is_at_fault, is_column, is_table
 
-__all__ = ["Arguments", "arrays_in", "check_arrays"]
+__all__ = ["Arguments", "arrays_in", "check_arrays", "leaves_by_parameter", "with_arrays"]
 
 
 class Arguments:
@@ -49,8 +52,40 @@ class Arguments:
     ) -> tuple[Callable, Any]:
         """The model to call from here on, and what a ``first_call`` of it gave.
 
-        A model that changes its arguments in place would meet other data at its next call. Where
-        the first call shows that it does, they are put back, and later calls get copies.
+        It is called with the user's own objects. Where it computes with a column of pandas, polars
+        or xarray as with an array, which JAX does not, it gets arrays in place of columns, from
+        here on.
+        """
+        try:
+            return self._unchanged(model, first_call)
+        except Exception as failure:
+            columns, table = self._misused(failure)
+            if columns:
+                try:
+                    return self._unchanged(_Prepared(model, with_arrays), first_call)
+                except Exception as again:
+                    if not isinstance(again.__cause__, AttributeError):  # it wants its columns
+                        failure, table = again, self._misused(again)[1]
+            if table is not None:
+                raise _table_misused(*table) from failure
+            raise failure
+
+    def _misused(self, failure: Exception) -> tuple[bool, tuple[str, Any] | None]:
+        """Whether columns are at fault, and the table that is, with its name."""
+        columns, tables = False, []
+        for name, leaf in _leaves_in(self.args, self.kwargs):
+            if (is_column(leaf) or is_table(leaf)) and is_at_fault(leaf, failure):
+                columns |= is_column(leaf)
+                tables += [(name, leaf)] if is_table(leaf) else []
+        return columns, next(iter(tables), None)
+
+    def _unchanged(
+        self, model: Callable, first_call: Callable[[Callable], Any]
+    ) -> tuple[Callable, Any]:
+        """The same, for a model that may change its arguments in place.
+
+        It would meet other data at its next call. Where the first call shows that it does, they
+        are put back, and later calls get copies.
         """
         kept = Kept((self.args, self.kwargs))
         try:
@@ -59,17 +94,50 @@ class Arguments:
             has_changed = kept.put_back()
         if not has_changed:
             return model, found
-        model = _on_copies(model)
+        model = _Prepared(model, copy.deepcopy)
         return model, first_call(model)
 
 
-def _on_copies(model: Callable) -> Callable:
-    @functools.wraps(model, updated=())
-    def called(*args: Any, **kwargs: Any) -> Any:
-        args, kwargs = copy.deepcopy((args, kwargs))
-        return model(*args, **kwargs)
+class _Prepared:
+    """A model that is called with what ``prepare`` makes of its arguments."""
 
-    return called
+    def __init__(self, model: Callable, prepare: Callable[[Any], Any]):
+        self.model, self.prepare = model, prepare
+        functools.update_wrapper(self, model, updated=())
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        args, kwargs = self.prepare((args, kwargs))
+        return self.model(*args, **kwargs)
+
+
+def with_arrays(x: Any) -> Any:
+    """Arguments with arrays in place of columns, however deep; all else is as it is."""
+    if is_column(x):
+        return as_array(x)
+    if not any(is_column(leaf) for _, leaf in _within(x)):
+        return x
+    if isinstance(x, dict):
+        found = copy.copy(x)
+        found.update({name: with_arrays(part) for name, part in x.items()})
+        return found
+    if isinstance(x, tuple) and hasattr(x, "_fields"):
+        return type(x)(*map(with_arrays, x))
+    if isinstance(x, list | tuple):
+        return type(x)(map(with_arrays, x))
+    found = copy.copy(x)
+    for field in dataclasses.fields(x):
+        object.__setattr__(found, field.name, with_arrays(getattr(x, field.name)))
+    return found
+
+
+def _table_misused(name: str, table: Any) -> ModelError:
+    column = next((column for column, _ in columns_of(table)), "x")
+    return ModelError(
+        f"{name} is a {type(table).__name__}, and the model computes with it, or with a column of "
+        "it, as with an array, which JAX does not take.\nWrite instead:\n"
+        f'    asvi.fit(model, df["{column}"], ...)   # a column at a time\n'
+        f'    x = jnp.asarray(df["{column}"])   # or, in the model, what it takes out of the table'
+    )
 
 
 def arrays_in(args: tuple, kwargs: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -108,6 +176,24 @@ def _within(x: Any) -> Iterator[tuple[str, Any]]:
     for name, part in parts:
         for inner, array in _within(part):
             yield name + inner, array
+
+
+def leaves_by_parameter(
+    args: tuple, kwargs: dict[str, Any], model: inspect.Signature | None = None
+) -> Iterator[tuple[str, Any]]:
+    """All that is no container of arguments, each with where it is, by the model's own names.
+
+    >>> model = inspect.signature(lambda data, *rest: None)
+    >>> dict(leaves_by_parameter(({"x": 1}, 2), {}, model))
+    {"data['x']": 1, 'rest[0]': 2}
+    """
+    named: dict[str, Any] = {f"argument_{k + 1}": x for k, x in enumerate(args)} | kwargs
+    if model is not None:
+        with suppress(TypeError):  # a wrapper may say another signature than it has
+            named = dict(model.bind(*args, **kwargs).arguments)
+    for name, x in named.items():
+        for inner, leaf in _within(x):
+            yield name + inner, leaf
 
 
 def check_arrays(args: tuple, kwargs: dict[str, Any]) -> None:

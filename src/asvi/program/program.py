@@ -43,7 +43,13 @@ __all__ = ["Program"]
 
 @dataclass(frozen=True, repr=False)
 class Program:
-    """The structure of a model at given arguments."""
+    """The structure of a model at given arguments.
+
+    >>> from numpyro import sample, distributions as dist
+    >>> program = Program.of(lambda: sample("y", dist.Normal(sample("x", dist.Normal()), 1.0)))
+    >>> [site.name for site in program.latent], program["y"].parents
+    (['x', 'y'], ('x',))
+    """
 
     sites: tuple[Site, ...]
     reversed_scans: frozenset[BodyPath] = frozenset()

@@ -37,6 +37,11 @@ class Site:
     bodies around the site, outermost first; ``steps`` are the lengths of the scans among them, and
     the leading axes of the site's value. A ``fixed`` site would be latent, and the model itself
     gives its value.
+
+    >>> import numpyro, numpyro.distributions as dist, asvi
+    >>> site = asvi.Program.of(lambda: numpyro.sample("x", dist.Normal(0.0, 1.0)))["x"]
+    >>> site.kind, site.shape
+    ('latent', ())
     """
 
     name: str

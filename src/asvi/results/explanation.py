@@ -20,6 +20,12 @@ class Explanation:
     ``represented`` and ``missed`` are pairs of latent sites that depend on each other in the
     posterior (edges of the moralised graph): those that the guide can follow, and those that it
     cannot.
+
+    >>> import asvi
+    >>> task = asvi.tasks.get("eight-schools")
+    >>> explanation = asvi.fit(task.model, *task.args).explain()
+    >>> explanation.rows[0].name, explanation.missed
+    ('mu', ())
     """
 
     rows: tuple[SiteRow, ...]

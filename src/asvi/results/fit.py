@@ -151,6 +151,16 @@ def load(
     fit) wants them again: ``asvi.load(path, model, *data)``, as they were given to :func:`fit`.
     Where the family holds a network of your own, give that family, too: the file has its weights,
     not its code.
+
+    >>> import tempfile, numpyro, numpyro.distributions as dist, asvi
+    >>> def model(y):
+    ...     rate = numpyro.sample("rate", dist.Exponential(1.0))
+    ...     numpyro.sample("y", dist.Poisson(rate), obs=y)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     asvi.fit(model, 3).save(f"{folder}/fit.asvi")
+    ...     again = asvi.load(f"{folder}/fit.asvi", model)
+    >>> again.draws["rate"].ndim
+    1
     """
     with ONE_AT_A_TIME:
         outcome, about = stored.load(path, model, as_family(family), args, kwargs)

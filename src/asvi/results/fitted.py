@@ -16,6 +16,7 @@ from asvi.fitting.request import EFFORTS
 from asvi.program.program import Program
 from asvi.program.random_key import as_key
 from asvi.results import inference_data
+from asvi.results.arviz_adapter import arviz_adapter
 from asvi.results.corrected_posterior import CorrectedPosterior
 from asvi.results.display import OnConsole, in_a_line, in_html, in_text
 from asvi.results.explanation import Explanation, explain
@@ -174,10 +175,50 @@ class Fit(Outcome):
         """
         return summarize(self, var_names, ci_prob, ci_kind)
 
-    def to_arviz(self, num_samples: int = 1000, rng_key: Any = None) -> Any:
-        """ArviZ data: posterior, prior, predictive draws, data, log likelihood; see ``docs``."""
+    def to_arviz(
+        self,
+        num_samples: int = 1000,
+        rng_key: Any = None,
+        groups: Any = None,
+        coords: Any = None,
+        dims: Any = None,
+    ) -> Any:
+        """The fit as ArviZ takes it: an ``InferenceData`` (ArviZ 0.x) or ``DataTree`` (1.x).
+
+        ``data["posterior"]`` is right in both. Chains are groups of particles that never met, or
+        four parts of independent draws.
+
+        :param num_samples: draws in all, at least.
+        :param groups: which of the groups, of ``posterior``, ``sample_stats``,
+            ``posterior_predictive``, ``log_likelihood``, ``prior``, ``prior_predictive``,
+            ``observed_data`` and ``constant_data``; all without it.
+        :param coords: labels along axes, by the name of the axis. Without them, those that the
+            data bring along: an index of pandas, coordinates of xarray, categories.
+        :param dims: names of axes, by the name of the variable. Without them, those of plates, and
+            ``infer={"event_dims": [...]}`` at a site.
+
+        >>> import numpy as np, numpyro, numpyro.distributions as dist, asvi
+        >>> def model(y):
+        ...     with numpyro.plate("school", 3):
+        ...         theta = numpyro.sample("theta", dist.Normal(0.0, 10.0))
+        ...         numpyro.sample("y", dist.Normal(theta, 1.0), obs=y)
+        >>> result = asvi.fit(model, np.arange(3.0))
+        >>> data = result.to_arviz(coords={"school": ["A", "B", "C"]})
+        >>> dict(data["posterior"]["theta"].sizes)
+        {'chain': 4, 'draw': 250, 'school': 3}
+        """
         self.problem.arguments.require_data("to_arviz()")
-        return inference_data.to_arviz(self.posterior, self, num_samples, as_key(rng_key))
+        return inference_data.to_arviz(
+            self.posterior, self, num_samples, as_key(rng_key), groups, coords, dims
+        )
+
+    def arviz_adapter(self, num_samples: int = 1000, rng_key: Any = None) -> Any:
+        """What ``arviz.from_numpyro`` takes (ArviZ 1.x); see :meth:`to_arviz` for all at once.
+
+        ``az.from_numpyro(result.arviz_adapter(), log_likelihood=True)``.
+        """
+        self.problem.arguments.require_data("arviz_adapter()")
+        return arviz_adapter(self.posterior, num_samples, as_key(rng_key))
 
     def save(self, path: str | Path, model_path: str | None = None) -> None:
         """Write the fit to a file; :func:`load` reads it, and needs no data to draw.

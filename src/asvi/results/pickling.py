@@ -10,6 +10,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from asvi.errors import AsviError, with_mended
@@ -72,7 +73,7 @@ def _require_importable(model: Any, name: str) -> None:
 def _that_can_go(asked: dict[str, Any]) -> dict[str, Any]:
     """What was asked for, so that ``refine`` goes on; nothing where it holds functions."""
     key = asked.get("rng_key")
-    if isinstance(key, jax.Array) and jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key):
+    if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
         asked = {**asked, "rng_key": np.asarray(jax.random.key_data(key))}
     try:
         pickle.dumps(asked)

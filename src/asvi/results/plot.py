@@ -55,7 +55,11 @@ Names = str | Iterable[str] | None
 
 
 def losses(fit: Fit, ax: Axes | None = None) -> Axes:
-    """ELBO of every chunk of steps, and the final one with its error."""
+    """ELBO of every chunk of steps, and the final one with its error.
+
+    >>> import asvi; task = asvi.tasks.get("eight-schools")
+    >>> ax = asvi.plot.losses(asvi.fit(task.model, *task.args))
+    """
     ax = axes_or_new(ax)
     elbos = -np.asarray(fit.losses, float)
     if np.isfinite(elbos).sum() < 2:
@@ -83,7 +87,11 @@ def prior_posterior(
     ax: Any = None,
     settings: PlotSettings = PlotSettings(),
 ) -> np.ndarray:
-    """Posterior against prior of each number; the first ``max_subplots`` of them."""
+    """Posterior against prior of each number; the first ``max_subplots`` of them.
+
+    >>> import asvi; task = asvi.tasks.get("eight-schools")
+    >>> axes = asvi.plot.prior_posterior(asvi.fit(task.model, *task.args), ["mu", "theta"])
+    """
     drawn = fit.posterior.sample(0, num_samples)
     names = _names(fit, var_names, drawn)
     columns = columns_of({name: np.shape(drawn[name])[1:] for name in names})[:max_subplots]
@@ -128,6 +136,12 @@ def probabilities(
     """Posterior probability of each value of a discrete site, element by element, as a heat map.
 
     Without a name, of the first discrete one.
+
+    >>> import numpyro, numpyro.distributions as dist, asvi
+    >>> def coin(heads):
+    ...     fair = numpyro.sample("fair", dist.Bernoulli(0.5))
+    ...     numpyro.sample("heads", dist.Binomial(9, 0.9 - 0.4 * fair), obs=heads)
+    >>> ax = asvi.plot.probabilities(asvi.fit(coin, 8))
     """
     discrete = [s.name for s in fit.program.latent if s.is_discrete]
     if var_names is None and not discrete:
@@ -158,6 +172,9 @@ def prior_weights(fit: Fit, ax: Axes | None = None) -> Axes:
 
     Of a :class:`~asvi.families.StructuredNormal`, the share of the noise's prior variance that the
     data left.
+
+    >>> import asvi; task = asvi.tasks.get("eight-schools")
+    >>> ax = asvi.plot.prior_weights(asvi.fit(task.model, *task.args))
     """
     rows = {k: np.ravel(x) for k, x in fit.problem.guide.prior_shares(fit.params).items()}
     ax = axes_or_new(ax, height=1.1 + 0.3 * max(1, len(rows)))
@@ -187,7 +204,11 @@ def pairs(
     ax: Any = None,
     settings: PlotSettings = PlotSettings(),
 ) -> np.ndarray:
-    """Scatter plots of the pairs of numbers that are correlated most."""
+    """Scatter plots of the pairs of numbers that are correlated most.
+
+    >>> import asvi; task = asvi.tasks.get("eight-schools")
+    >>> axes = asvi.plot.pairs(asvi.fit(task.model, *task.args))
+    """
     drawn = fit.posterior.sample(0, num_samples)
     names = [n for n in _names(fit, var_names, drawn) if not _is_discrete(fit, n)]
     columns = columns_of({n: np.shape(drawn[n])[1:] for n in names})[: settings.candidates]
@@ -231,6 +252,9 @@ def series(
     """Median and 50% and 90% bands of a site along its first axis (time, or a plate).
 
     Without a name, of the longest one.
+
+    >>> import asvi; task = asvi.tasks.get("eight-schools")
+    >>> axes = asvi.plot.series(asvi.fit(task.model, *task.args), "theta")
     """
     drawn = fit.posterior.sample(0, num_samples)
     sizes = {n: np.shape(drawn[n])[1] for n in _names(fit, None, drawn) if np.ndim(drawn[n]) > 1}
@@ -285,7 +309,11 @@ def ppc(
     ax: Any = None,
     settings: PlotSettings = PlotSettings(),
 ) -> np.ndarray:
-    """Distribution of the data against that of draws from the posterior predictive."""
+    """Distribution of the data against that of draws from the posterior predictive.
+
+    >>> import asvi; task = asvi.tasks.get("eight-schools")
+    >>> axes = asvi.plot.ppc(asvi.fit(task.model, *task.args))
+    """
     fit.problem.arguments.require_data("asvi.plot.ppc(result)")
     observed = observed_data(fit.posterior)
     names = chosen_names(var_names, observed)[:max_subplots]
@@ -350,7 +378,11 @@ def _predicted_densities(
 
 
 def graph(fit: Fit, ax: Axes | None = None) -> Axes:
-    """The model's sites and arrows; dashed red where the family misses a dependency."""
+    """The model's sites and arrows; dashed red where the family misses a dependency.
+
+    >>> import asvi; task = asvi.tasks.get("eight-schools")
+    >>> ax = asvi.plot.graph(asvi.fit(task.model, *task.args))
+    """
     return draw_graph(fit.program, fit.explain().missed, ax)
 
 

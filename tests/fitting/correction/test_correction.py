@@ -16,10 +16,14 @@ from asvi.fitting.correction.by_moves import correct_by_moves, more_moves
 from asvi.fitting.correction.checks import Checks
 from asvi.fitting.correction.mixing import mixing_of
 from asvi.fitting.correction.settings import CorrectionSettings
-from asvi.fitting.diagnostics.of_draws import _bad, _doubtful
-from asvi.fitting.particles import moves, tempering
+from asvi.fitting.diagnostics.of_draws import rules_of_draws
+from asvi.fitting.diagnostics.report import Verdict
+from asvi.fitting.diagnostics.rules import fitting_rules
+from asvi.fitting.diagnostics.settings import VerdictSettings
+from asvi.fitting.particles import tempering
 from asvi.fitting.particles.base import UnitNormal
 from asvi.fitting.particles.moves import Kernel
+from asvi.fitting.particles.settings import MoveSettings
 
 
 class Known:
@@ -72,12 +76,11 @@ def test_moves_leave_their_target_as_it_is():
     assert 0.01 < np.mean(walls) < 0.5  # it has walls: what is tried is not easy
 
 
-def test_second_tries_reach_what_long_steps_do_not(monkeypatch):
+def test_second_tries_reach_what_long_steps_do_not():
     found = {}
     for rare in (0.0, 2.0):  # always, never
-        monkeypatch.setattr(moves, "RARE", rare)
-        rng = np.random.default_rng(0)
-        kernel = Kernel(Known(10, funnel), rng, 0.7, UnitNormal(10))
+        rng, settings = np.random.default_rng(0), MoveSettings(min_wall_share=rare)
+        kernel = Kernel(Known(10, funnel), rng, 0.7, UnitNormal(10), settings=settings)
         begin = of_the_funnel(rng, 2048)
         neck = begin[begin[:, 0] < -2.0][:128]
         particles, accepted = kernel.at(neck), []
@@ -106,7 +109,7 @@ def test_temperatures_lead_to_a_target_far_away():
 def test_islands_never_meet():
     rng = np.random.default_rng(0)
     weights = np.concatenate([np.zeros(32), np.full(32, 1000.0)])  # all of it in the second
-    index = tempering._drawn_again(weights, 2, rng)
+    index = tempering._resample_islands(weights, 2, rng)
     assert np.array_equal(index // 32, np.repeat([0, 1], 32))
 
 
@@ -347,9 +350,14 @@ FINE = {
 )
 def test_the_verdict_uses_all_there_is(changes, verdict):
     checks = Checks(**(FINE | changes))
-    bad = any(is_so for is_so, _ in _bad(checks))
-    doubtful = any(is_so for is_so, _ in _doubtful(checks, 0.05))
-    assert ("bad" if bad else "usable" if doubtful else "good") == verdict
+    found = {r.verdict for r in fitting_rules(rules_of_draws(VerdictSettings(), 0.05), checks)}
+    assert (
+        "bad"
+        if Verdict.NOT_TRUSTWORTHY in found
+        else "usable"
+        if Verdict.USABLE in found
+        else "good"
+    ) == verdict
 
 
 @pytest.mark.parametrize(
@@ -358,4 +366,4 @@ def test_the_verdict_uses_all_there_is(changes, verdict):
 def test_moves_go_on_as_far_as_errors_say(off, moves):
     """0.9 of what was asked for, and not done: it is a drift that has not settled."""
     checks = Checks(0.025 * off, "x", 0.0, "x", 100.0, "x", moves=16)
-    assert more_moves(checks, 0.05) == moves
+    assert more_moves(checks, CorrectionSettings(max_error=0.05)) == moves

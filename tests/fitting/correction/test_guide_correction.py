@@ -111,7 +111,7 @@ def test_density_over_noise_is_numpyros_at_the_guides_values(model):
 )
 def test_a_guide_that_is_not_the_posterior_gives_the_posterior(family):
     fit = trained(line, 300, family)
-    made = correct_guide(fit.problem, fit.params, jax.random.key(1), 0.05)
+    made = correct_guide(fit.problem, fit.params, jax.random.key(1))
     evidence, mean, sd = exact_line()
     draws = made.pool
     level = fit.posterior  # the guide's own: `family` was asked for

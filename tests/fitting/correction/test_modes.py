@@ -42,7 +42,7 @@ class Hills:
 
 def test_a_mixture_has_the_density_of_its_draws():
     rng = np.random.default_rng(0)
-    draws = TWO.placed(rng.normal(size=(200_000, 2)), rng)
+    draws = TWO.draws_from_noise(rng.normal(size=(200_000, 2)), rng)
     inside = (np.abs(draws - TWO.means[1]) < 0.5).all(1).mean()
     side = np.linspace(-0.5, 0.5, 201)
     grid = np.stack(np.meshgrid(side, side), -1).reshape(-1, 2) + TWO.means[1]
@@ -55,7 +55,7 @@ def test_a_mixture_has_the_density_of_its_draws():
 def test_jumps_carry_the_weight_that_a_mode_has():
     rng = np.random.default_rng(1)
     kernel = Kernel.for_size(Hills(), rng, TWO)
-    at = kernel.at(TWO.placed(rng.normal(size=(4000, 2)), rng))  # with the base's weights
+    at = kernel.at(TWO.draws_from_noise(rng.normal(size=(4000, 2)), rng))  # with the base's weights
     shares = []
     for _ in range(20):
         at = kernel(at, 1.0).particles

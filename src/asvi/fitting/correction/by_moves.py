@@ -11,22 +11,16 @@ from scipy.special import logsumexp
 
 from asvi.fitting.correction.checks import Checks, NumberErrors, worst
 from asvi.fitting.correction.mixing import Mixing, mixing_of
-from asvi.fitting.correction.pool import Pool, columns_of
+from asvi.fitting.correction.pool import Pool, numeric_columns
 from asvi.fitting.correction.result import Correction
 from asvi.fitting.correction.settings import CorrectionSettings
 from asvi.fitting.particles.base import Base, unit_density
 from asvi.fitting.particles.moves import Kernel
-from asvi.fitting.particles.resampling import drawn_by_weight
+from asvi.fitting.particles.resampling import resample
 from asvi.fitting.particles.target import Target
 from asvi.fitting.particles.tempering import Path, lead
 
 __all__ = ["correct_by_moves", "more_moves"]
-
-SETTLED = 4.0  # standard errors of a drift that may be chance
-ENOUGH = 32  # moves after which what needs many times as many is given up
-SPARE, LEAST_MORE = 1.5, 1.5  # of moves that are thought to do; of those that there are, at least
-FEWEST = 4  # moves that draws can be had from
-LEADING = 5  # directions in which particles are spread most
 
 
 class Chain:
@@ -75,13 +69,13 @@ class Chain:
         log_q = unit_density(np.stack(self.noise[begin:])) - volume
         log_p = np.stack(self.value[begin:]) - volume
         count = log_p.size // len(self.weights)
-        own = drawn_by_weight(np.repeat(np.log(self.weights), count), log_p.size, self.kernel.rng)
+        own = resample(np.repeat(np.log(self.weights), count), log_p.size, self.kernel.rng)
 
-        def taken(x: np.ndarray) -> np.ndarray:
+        def take(x: np.ndarray) -> np.ndarray:
             apart = self.apart(x)
             return apart.reshape(-1, *apart.shape[2:])[own].reshape(apart.shape)
 
-        return Pool({n: taken(x) for n, x in sites.items()}, taken(log_p), taken(log_q))
+        return Pool({n: take(x) for n, x in sites.items()}, take(log_p), take(log_q))
 
     def apart(self, x: np.ndarray) -> np.ndarray:
         """What there is after each move, (moves, particles, ...), as (islands, draws, ...)."""
@@ -92,14 +86,14 @@ class Chain:
     def further(self, count: int) -> Pool:
         begin = len(self)
         self.move(-(-count // len(self.particles)))
-        found = self.pool(begin)
+        pool = self.pool(begin)
         self.forget()
-        return found
+        return pool
 
     def forget(self) -> None:
         """Let go of what only the pool and its checks ask for."""
-        for kept in (self.began, self.accepted, self.walls):
-            kept.clear()
+        for records in (self.began, self.accepted, self.walls):
+            records.clear()
         self._sites.clear()
 
 
@@ -115,62 +109,84 @@ def correct_by_moves(
     They move until what was asked for is met. ``log_ratios`` of the target to the base, at other
     draws of the base, tell of the evidence.
     """
-    count = settings.particles_for(target)
-    half = rng.normal(size=(settings.islands, count // settings.islands // 2, target.size))
-    begin = np.concatenate([half, -half], 1).reshape(count, target.size)
-    kernel = Kernel.for_size(target, rng, base)
-    by_island = np.split(begin, settings.islands)
-    begin = np.concatenate([kernel.base.placed(own, rng) for own in by_island])
-    path = lead(kernel, kernel.at(begin), settings.islands, others=log_ratios)
+    kernel = Kernel.for_size(target, rng, base, settings.moves)
+    path = _lead(kernel, settings, log_ratios)
     chain = Chain(kernel, path, settings)
+    checks, first, errors, interrupted = _move_enough(chain, len(path.temperatures))
+    ratios = path.width * chain.apart(np.stack(chain.log_ratio[first:]))
+    effective = float(np.clip(checks.effective_draws, settings.islands, ratios.size))
+    pool = chain.pool(first)
+    chain.forget()
+    return Correction(
+        "moves",
+        pool,
+        checks,
+        *path.log_evidence(ratios, effective),
+        settings.max_error,
+        chain,
+        interrupted,
+        kernel.base.modes,
+        settings.further_draws,
+        errors,
+    )
+
+
+def _lead(kernel: Kernel, settings: CorrectionSettings, log_ratios: np.ndarray | None) -> Path:
+    """Particles that arrived at the kernel's target, from its base."""
+    target, rng, islands = kernel.target, kernel.rng, settings.islands
+    count = settings.particles_for(target)
+    half = rng.normal(size=(islands, count // islands // 2, target.size))
+    begin = np.concatenate([half, -half], 1).reshape(count, target.size)
+    by_island = np.split(begin, islands)
+    begin = np.concatenate([kernel.base.draws_from_noise(own, rng) for own in by_island])
+    return lead(kernel, kernel.at(begin), islands, settings.tempering, log_ratios)
+
+
+def _move_enough(chain: Chain, temperatures: int) -> tuple[Checks, int, NumberErrors, bool]:
+    """Move until what was asked for is met.
+
+    Gives checks, the first move that counts, errors by number, and whether a user broke off.
+    """
+    settings, target = chain.settings, chain.kernel.target
     wanted, most = settings.first_moves_for(target), settings.moves_for(target)
     interrupted = False
     while True:
         try:
             chain.move(wanted - len(chain))
         except KeyboardInterrupt:
-            if len(chain) < FEWEST:
+            if len(chain) < settings.min_moves:
                 raise
             interrupted = True  # who does so wants what there is
         first = len(chain) // 3
-        names, values = columns_of(chain.sites(first)[0], lead=2)
+        names, values = numeric_columns(chain.sites(first)[0], 2, settings.max_watched_numbers)
         mixing = mixing_of(values, chain.weights)
-        checks = _checks_of_moves(chain, first, names, mixing, len(path.temperatures))
-        if interrupted or may_end(checks, settings.max_error, most) or wanted >= most:
-            break
-        wanted = min(most, more_moves(checks, settings.max_error))
-    ratios = path.width * chain.apart(np.stack(chain.log_ratio[first:]))
-    effective = float(np.clip(checks.effective_draws, settings.islands, ratios.size))
-    pool = chain.pool(first)
-    chain.forget()
-    evidence = path.log_evidence(ratios, effective)
-    made = Correction("moves", pool, checks, *evidence, settings.max_error, chain)
-    made.modes = kernel.base.modes
-    made.interrupted = interrupted
-    made.by_number = NumberErrors(names, mixing.mean_error, mixing.sd_error, mixing.r_hat)
-    return made
+        checks = _checks_of_moves(chain, first, names, mixing, temperatures)
+        if interrupted or may_end(checks, settings, most) or wanted >= most:
+            errors = NumberErrors(names, mixing.mean_error, mixing.sd_error, mixing.r_hat)
+            return checks, first, errors, interrupted
+        wanted = min(most, more_moves(checks, settings))
 
 
-def may_end(checks: Checks, max_error: float, most: int) -> bool:
+def may_end(checks: Checks, settings: CorrectionSettings, most: int) -> bool:
     """Whether moves may end: all is met, or what is not is plainly out of reach.
 
     The sd of a number with a heavy tail hangs on rare draws. Where its quantiles are known, and
     its moments would need more moves than ``most``, more are of no use.
     """
-    off = 2 * max(checks.mean_error, checks.sd_error) / max_error
-    known = 2 * checks.rank_error <= max_error and checks.drift <= SETTLED
-    hopeless = checks.moves * off**2 > most and checks.moves >= ENOUGH
-    return known and (off <= 1 or hopeless)
+    off = 2 * max(checks.mean_error, checks.sd_error) / settings.max_error
+    is_known = 2 * checks.rank_error <= settings.max_error and checks.drift <= settings.max_drift
+    is_hopeless = checks.moves * off**2 > most and checks.moves >= settings.hopeless_moves
+    return is_known and (off <= 1 or is_hopeless)
 
 
-def more_moves(checks: Checks, max_error: float) -> int:
+def more_moves(checks: Checks, settings: CorrectionSettings = CorrectionSettings()) -> int:
     """Moves after which errors, which fall with the root of their number, are what was asked for.
 
     At most twice as many as there are, an error being a guess itself; as many where it is a drift
     that has not settled.
     """
-    off = 2 * max(checks.mean_error, checks.sd_error, checks.rank_error) / max_error
-    times = max(LEAST_MORE, SPARE * off**2) if 1 < off < 2 else 2.0
+    off = 2 * max(checks.mean_error, checks.sd_error, checks.rank_error) / settings.max_error
+    times = max(settings.min_growth, settings.spare_factor * off**2) if 1 < off < 2 else 2.0
     return int(np.ceil(checks.moves * min(2.0, times)))
 
 
@@ -200,8 +216,8 @@ def _tail_acceptance(chain: Chain, first: int) -> float:
     began = np.concatenate(chain.began[first:])
     accepted = np.concatenate(chain.accepted[first:])
     _, ways = np.linalg.eigh(np.atleast_2d(np.cov(began.T)))
-    along = began @ ways[:, -LEADING:]
-    few = max(1, len(along) // 20)
+    along = began @ ways[:, -chain.settings.leading_directions :]
+    twentieth = max(1, len(along) // 20)
     order = np.argsort(along, 0)
-    ends = [order[:few], order[-few:]]
+    ends = [order[:twentieth], order[-twentieth:]]
     return float(min(accepted[end].mean(0).min() for end in ends))

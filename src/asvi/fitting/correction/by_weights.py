@@ -17,14 +17,10 @@ from asvi.fitting.correction.result import Correction
 from asvi.fitting.correction.settings import CorrectionSettings
 from asvi.fitting.correction.weights import WeightedDraws, weigh
 from asvi.fitting.particles.base import Base, heavy_noise, unit_density
-from asvi.fitting.particles.resampling import drawn_by_weight
+from asvi.fitting.particles.resampling import resample
 from asvi.fitting.particles.target import Target
 
 __all__ = ["correct_by_weights"]
-
-SURE = 3.0  # standard errors that are brought below what was asked for: draws cost next to nothing
-BOUNDED = 0.0  # k̂ below which weights have a bound, and no tail that wants draws
-AT_ONCE = 512  # draws whose weights are had in one call
 
 
 @dataclass
@@ -35,6 +31,7 @@ class Weighing:
     base: Base
     noise: np.ndarray  # (draws, numbers)
     log_p: np.ndarray  # (draws,) the target's log density
+    settings: CorrectionSettings
     rng: np.random.Generator
     is_wide: bool = False  # whether draws of the t are among them
     _sites: list[tuple[dict[str, np.ndarray], np.ndarray]] = field(default_factory=list)
@@ -57,7 +54,7 @@ class Weighing:
         return self._sites[0]
 
     def weighted(self) -> WeightedDraws:
-        return weigh(self.sites(0)[0], self.log_ratios)
+        return weigh(self.sites(0)[0], self.log_ratios, self.settings)
 
     def extend(self, count: int) -> None:
         """``count`` more of the guide, and of the t what goes with them."""
@@ -71,14 +68,14 @@ class Weighing:
         self.is_wide = True
 
     def _add(self, own: np.ndarray) -> None:
-        fresh = self.base.placed(own, self.rng)
+        fresh = self.base.draws_from_noise(own, self.rng)
         self.noise = np.concatenate([self.noise, fresh])
         self.log_p = np.concatenate([self.log_p, self.target.values(fresh)])
 
     def pool(self, log_weights: np.ndarray, count: int) -> Pool:
         """``count`` of the draws, by the weights (draws,) of the last ones."""
         begin = len(self.noise) - len(log_weights)
-        index = drawn_by_weight(log_weights, count, self.rng)
+        index = resample(log_weights, count, self.rng)
         self.rng.shuffle(index)
         sites, volume = self.sites(begin)
         self._sites.clear()  # of no further use
@@ -88,9 +85,10 @@ class Weighing:
 
     def further(self, count: int) -> Pool:
         begin = len(self.noise)
-        for _ in range(0, count, AT_ONCE):
-            self.extend(AT_ONCE)
-        return self.pool(pareto_smooth(self.log_ratios[begin:]).log_weights, count)
+        for _ in range(0, count, self.settings.draws_per_call):
+            self.extend(self.settings.draws_per_call)
+        smoothed = pareto_smooth(self.log_ratios[begin:], self.settings.smoothing)
+        return self.pool(smoothed.log_weights, count)
 
 
 def correct_by_weights(
@@ -105,26 +103,34 @@ def correct_by_weights(
 
     ``log_ratios`` (draws,) are those of the target to the base at ``noise``.
     """
-    weighing = Weighing(target, base, noise, log_ratios + base(noise)[0], rng)
-    if pareto_smooth(log_ratios).k_hat > BOUNDED:
+    weighing = Weighing(target, base, noise, log_ratios + base(noise)[0], settings, rng)
+    if pareto_smooth(log_ratios, settings.smoothing).k_hat > settings.wide_k_hat:
         weighing.widen()
-    found = weighing.weighted()
-    error = max(found.mean_error.max(), found.sd_error.max()) / settings.max_error
-    least, wanted = (1.1 * len(weighing.noise) * (z * error) ** 2 for z in (2, SURE))
-    wanted = min(wanted, settings.most_weighted)
-    if found.k_hat <= settings.k_hat and least <= settings.most_weighted:
+    weighted = weighing.weighted()
+    error = max(weighted.mean_error.max(), weighted.sd_error.max()) / settings.max_error
+    least, wanted = (
+        1.1 * len(weighing.noise) * (z * error) ** 2 for z in (2, settings.wanted_errors)
+    )
+    wanted = min(wanted, settings.max_weighted_draws)
+    if weighted.k_hat <= settings.max_k_hat and least <= settings.max_weighted_draws:
         while len(weighing.noise) < wanted:
-            weighing.extend(AT_ONCE)
-        found = weighing.weighted()
-    pool = weighing.pool(found.log_weights, settings.pool)
-    checks = _checks_of_weights(found)
-    evidence = found.log_evidence, found.log_evidence_se
-    made = Correction("weights", pool, checks, *evidence, settings.max_error, weighing)
-    made.modes = base.modes
-    made.by_number = NumberErrors(found.names, found.mean_error, found.sd_error)
-    return made
+            weighing.extend(settings.draws_per_call)
+        weighted = weighing.weighted()
+    return Correction(
+        "weights",
+        weighing.pool(weighted.log_weights, settings.pool),
+        _checks_of_weights(weighted),
+        weighted.log_evidence,
+        weighted.log_evidence_se,
+        settings.max_error,
+        weighing,
+        modes=base.modes,
+        further_draws=settings.further_draws,
+        by_number=NumberErrors(weighted.names, weighted.mean_error, weighted.sd_error),
+    )
 
 
-def _checks_of_weights(found: WeightedDraws) -> Checks:
-    mean, sd = worst(found.names, found.mean_error), worst(found.names, found.sd_error)
-    return Checks(*mean, *sd, 1 / max(mean[0], 1e-9) ** 2, mean[1], k_hat=found.k_hat)
+def _checks_of_weights(weighted: WeightedDraws) -> Checks:
+    mean = worst(weighted.names, weighted.mean_error)
+    sd = worst(weighted.names, weighted.sd_error)
+    return Checks(*mean, *sd, 1 / max(mean[0], 1e-9) ** 2, mean[1], k_hat=weighted.k_hat)

@@ -50,9 +50,9 @@ class Checks:
         return bool(2 * max(self.mean_error, self.sd_error) <= max_error)
 
 
-def worst(names: list[str], found: np.ndarray) -> tuple[float, str]:
+def worst(names: list[str], values: np.ndarray) -> tuple[float, str]:
     """The largest, and whose it is; none where all numbers are constants."""
     if not names:
         return 0.0, ""
-    k = int(np.argmax(found))
-    return float(found[k]), names[k]
+    k = int(np.argmax(values))
+    return float(values[k]), names[k]

@@ -35,9 +35,10 @@ def correct(
     ``log_ratios`` (draws,) are those of the target to the base at ``noise`` (draws,
     numbers). Without ``moves``, weights have to do.
     """
-    found = correct_by_weights(target, base, noise, log_ratios, settings, rng)
-    trusted = found.checks.k_hat <= settings.k_hat
-    if not moves or (trusted and found.checks.within(settings.max_error)):
-        return found
-    found = correct_by_moves(target, settings, rng, base, log_ratios)
-    return replace(found, checks=replace(found.checks, k_hat=pareto_smooth(log_ratios).k_hat))
+    weighted = correct_by_weights(target, base, noise, log_ratios, settings, rng)
+    is_trusted = weighted.checks.k_hat <= settings.max_k_hat
+    if not moves or (is_trusted and weighted.checks.within(settings.max_error)):
+        return weighted
+    moved = correct_by_moves(target, settings, rng, base, log_ratios)
+    k_hat = pareto_smooth(log_ratios, settings.smoothing).k_hat
+    return replace(moved, checks=replace(moved.checks, k_hat=k_hat))

@@ -49,17 +49,17 @@ class Completion:
         values, uniform = draw
         args, kwargs = self.problem.arguments
         model = self.problem.model
-        _, kept = self.summing.summed(model, values, {}, args, kwargs)
-        drawn, log_prob = self.summing.drawn(kept, uniform)
+        _, tables = self.summing.summed(model, values, {}, args, kwargs)
+        drawn, log_prob = self.summing.drawn(tables, uniform)
         met = trace_of(model, jax.random.key(0), {}, {**values, **drawn}, args, kwargs)
-        made = {n: m["value"] for n, m in met.items() if m["type"] == "deterministic"}
-        return {**drawn, **made}, log_prob
+        deterministic = {n: m["value"] for n, m in met.items() if m["type"] == "deterministic"}
+        return {**drawn, **deterministic}, log_prob
 
     def pool(self, pool: Pool, rng: np.random.Generator) -> Pool:
         """The same draws, with values of all sites."""
-        found, log_prob = self(pool.flat(), rng)
+        values, log_prob = self(pool.flat(), rng)
         lead = pool.log_p.shape
-        sites = {n: x.reshape(*lead, *x.shape[1:]) for n, x in found.items()}
+        sites = {n: x.reshape(*lead, *x.shape[1:]) for n, x in values.items()}
         own = log_prob.reshape(lead)
         known = {n: x for n, x in pool.sites.items() if n != BLANK}
         if BLANK in pool.sites:  # its own density is no part of the model's

@@ -38,8 +38,8 @@ def mixing_of(draws: np.ndarray, weights: np.ndarray) -> Mixing:
     ``weights`` (islands,) are what draws of each island count, 1 in all.
 
     >>> draws = np.random.default_rng(0).normal(size=(10, 400, 1))   # all independent
-    >>> found = mixing_of(draws, np.full(8, 1 / 8))
-    >>> bool(1000 < found.effective[0] <= 5000), bool(found.r_hat[0] < 1.01)
+    >>> mixing = mixing_of(draws, np.full(8, 1 / 8))
+    >>> bool(1000 < mixing.effective[0] <= 5000), bool(mixing.r_hat[0] < 1.01)
     (True, True)
     """
     moves, count, _ = draws.shape
@@ -80,12 +80,12 @@ def _error(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
 def normal_scores(draws: np.ndarray) -> np.ndarray:
     """Normal quantiles of the ranks among all draws (moves, particles, numbers) of each number."""
     flat = draws.reshape(-1, draws.shape[-1])
-    found = np.empty(flat.shape)
+    scores = np.empty(flat.shape)
     for k, column in enumerate(flat.T):
         _, place, count = np.unique(column, return_inverse=True, return_counts=True)
         middle = np.cumsum(count) - 0.5 * (count - 1)  # of the ranks of equal draws
-        found[:, k] = ndtri((middle - 0.375) / (len(flat) + 0.25))[place]
-    return found.reshape(draws.shape)
+        scores[:, k] = ndtri((middle - 0.375) / (len(flat) + 0.25))[place]
+    return scores.reshape(draws.shape)
 
 
 def nested_r_hat(draws: np.ndarray, islands: int) -> np.ndarray:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Pool", "columns_of", "joined_pools"]
+from asvi.fitting.correction.settings import CorrectionSettings
 
-WATCHED = 2_000  # numbers whose moments are watched: of more, as many are taken
+__all__ = ["Pool", "join_pools", "numeric_columns"]
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Pool:
         return {n: x.reshape(len(self), *x.shape[2:]) for n, x in self.sites.items()}
 
 
-def joined_pools(first: Pool, then: Pool) -> Pool:
+def join_pools(first: Pool, then: Pool) -> Pool:
     """Both, island by island."""
     return Pool(
         {n: np.concatenate([x, then.sites[n]], 1) for n, x in first.sites.items()},
@@ -44,12 +44,17 @@ def joined_pools(first: Pool, then: Pool) -> Pool:
     )
 
 
-def columns_of(sites: Mapping[str, np.ndarray], lead: int = 1) -> tuple[list[str], np.ndarray]:
+def numeric_columns(
+    sites: Mapping[str, np.ndarray],
+    lead: int = 1,
+    max_numbers: int = CorrectionSettings.max_watched_numbers,
+) -> tuple[list[str], np.ndarray]:
     """Names of numbers, and their draws with the numbers last; constants are left out.
 
-    So are numbers that are not finite at some draw: they have no moments.
+    So are numbers that are not finite at some draw: they have no moments. Of more than
+    ``max_numbers``, as many are taken, evenly.
 
-    >>> names, draws = columns_of({"a": np.arange(3.0), "b": np.eye(3, 2), "c": np.ones(3)})
+    >>> names, draws = numeric_columns({"a": np.arange(3.0), "b": np.eye(3, 2), "c": np.ones(3)})
     >>> names, draws.shape
     (['a', 'b[0]', 'b[1]'], (3, 3))
     """
@@ -62,7 +67,7 @@ def columns_of(sites: Mapping[str, np.ndarray], lead: int = 1) -> tuple[list[str
     flat = draws.reshape(-1, draws.shape[-1])
     with np.errstate(invalid="ignore"):
         spread = np.ptp(flat, 0)
-    kept = np.flatnonzero(np.isfinite(spread) & (spread > 0))
-    if len(kept) > WATCHED:
-        kept = kept[np.linspace(0, len(kept) - 1, WATCHED).astype(int)]
-    return [names[k] for k in kept], draws[..., kept]
+    columns = np.flatnonzero(np.isfinite(spread) & (spread > 0))
+    if len(columns) > max_numbers:
+        columns = columns[np.linspace(0, len(columns) - 1, max_numbers).astype(int)]
+    return [names[k] for k in columns], draws[..., columns]

@@ -1,4 +1,4 @@
-"""Takes draws of a posterior, however they were come by; gives them with what is known of them."""
+"""Takes draws of a posterior, however they were made; gives them with what is known of them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Any, Protocol
 
 from asvi.density.curvature import precision
 from asvi.fitting.correction.checks import Checks, NumberErrors
-from asvi.fitting.correction.pool import Pool, joined_pools
+from asvi.fitting.correction.pool import Pool, join_pools
+from asvi.fitting.correction.settings import CorrectionSettings
 
 __all__ = ["Correction", "InPrecision", "Source"]
-
-PART = 4096  # further draws that are made in one go
 
 
 class Source(Protocol):
@@ -25,7 +24,7 @@ class Source(Protocol):
 
 @dataclass
 class Correction:
-    """Draws of the posterior, and how they were come by."""
+    """Draws of the posterior, and how they were made."""
 
     rung: str  # "weights" or "moves"
     pool: Pool
@@ -39,6 +38,8 @@ class Correction:
     interrupted: bool = False
     modes: int = 1
     """Gaussians that the draws come from: one for each mode of the posterior that was met."""
+    further_draws: int = CorrectionSettings.further_draws
+    """Draws that are made in one go, where there are not enough."""
     by_number: NumberErrors | None = field(default=None, repr=False)
     """None where it was read from a file of an earlier version."""
     _further: list[Pool] = field(default_factory=list, init=False, repr=False)
@@ -48,16 +49,16 @@ class Correction:
 
         Further draws are made in equal parts: what a call gets does not hang on calls before it.
         """
-        found, used = self.pool, 0
-        while len(found) < count and self.source is not None:
+        pool, used = self.pool, 0
+        while len(pool) < count and self.source is not None:
             if used == len(self._further):
-                self._further.append(self.source.further(PART))
-            found = joined_pools(found, self._further[used])
+                self._further.append(self.source.further(self.further_draws))
+            pool = join_pools(pool, self._further[used])
             used += 1
-        return found
+        return pool
 
     def in_words(self) -> str:
-        """How the draws were come by, in a line."""
+        """How the draws were made, in a line."""
         c = self.checks
         effective = f"{c.effective_draws:,.0f} effective draws"
         if c.effective_draws_of:

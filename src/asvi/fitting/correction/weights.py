@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from asvi.fitting.correction.pareto_smoothing import pareto_smooth
-from asvi.fitting.correction.pool import columns_of
+from asvi.fitting.correction.pool import numeric_columns
+from asvi.fitting.correction.settings import CorrectionSettings
 
 __all__ = ["WeightedDraws", "weigh"]
 
@@ -26,17 +27,21 @@ class WeightedDraws:
     log_evidence_se: float
 
 
-def weigh(sites: dict[str, np.ndarray], log_ratios: np.ndarray) -> WeightedDraws:
+def weigh(
+    sites: dict[str, np.ndarray],
+    log_ratios: np.ndarray,
+    settings: CorrectionSettings = CorrectionSettings(),
+) -> WeightedDraws:
     """``log_ratios`` (draws,) are those of the model's density to the guide's.
 
     >>> rng = np.random.default_rng(0)
     >>> x = 1.1 * rng.normal(size=4000)                            # target: standard normal
-    >>> found = weighted({"x": x}, -x**2 / 2 + (x / 1.1) ** 2 / 2 + np.log(1.1))
-    >>> bool(found.k_hat < 0.5), bool(abs(found.log_evidence) < 0.02)
+    >>> weighted = weigh({"x": x}, -x**2 / 2 + (x / 1.1) ** 2 / 2 + np.log(1.1))
+    >>> bool(weighted.k_hat < 0.5), bool(abs(weighted.log_evidence) < 0.02)
     (True, True)
     """
-    smoothed = pareto_smooth(log_ratios)
-    names, x = columns_of(sites)
+    smoothed = pareto_smooth(log_ratios, settings.smoothing)
+    names, x = numeric_columns(sites, max_numbers=settings.max_watched_numbers)
     w = np.exp(smoothed.log_weights)
     mean = w @ x
     away = x - mean

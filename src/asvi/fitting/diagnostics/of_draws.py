@@ -8,40 +8,37 @@ import numpy as np
 
 from asvi.fitting.correction.checks import Checks
 from asvi.fitting.correction.result import Correction
-from asvi.fitting.diagnostics.report import ROUNDED, Report, Verdict, rounding_reason
-from asvi.fitting.particles.tempering import LONGEST
+from asvi.fitting.diagnostics.report import Report, Verdict, rounding_reason
+from asvi.fitting.diagnostics.rules import Rule, fitting_rules
+from asvi.fitting.diagnostics.settings import VerdictSettings
 from asvi.program.improper import describe_improper
 
-__all__ = ["judge_draws"]
+__all__ = ["judge_draws", "rules_of_draws"]
 
-MIXED, UNMIXED = (
-    1.01,
-    1.05,
-)  # nested R-hat up to which draws are good, and from which on they are bad
-SETTLED = 4.0  # standard errors of a drift that may be chance
-MANY_WALLS, ALL_WALLS = 0.03, 0.15  # shares of moves
-K_HAT, WORST_K_HAT = 0.5, 0.7
-FEWEST = 100.0  # effective draws
+ADVICE = {
+    Verdict.GOOD: "use the draws as they are",
+    Verdict.USABLE: "use the draws with the errors named here, or go on: result.refine()",
+    Verdict.NOT_TRUSTWORTHY: "go on: result.refine(), or run NUTS from "
+    "result.posterior.nuts_init()",
+}
 
 
-def judge_draws(correction: Correction, outcome: Any) -> Report:
+def judge_draws(
+    correction: Correction, outcome: Any, settings: VerdictSettings = VerdictSettings()
+) -> Report:
     """Judge draws by what was met while they were made."""
-    checks, error = correction.checks, correction.max_error
-    bad = [why for is_so, why in _bad(checks) if is_so]
-    doubts = [why for is_so, why in _doubtful(checks, error) if is_so]
-    rounding = outcome.run.rounding
+    checks = correction.checks
+    rules = fitting_rules(rules_of_draws(settings, correction.max_error), checks)
+    bad = [rule.words(checks) for rule in rules if rule.verdict == Verdict.NOT_TRUSTWORTHY]
+    doubts = [rule.words(checks) for rule in rules if rule.verdict == Verdict.USABLE]
     if not outcome.converged:
         doubts = [outcome.message, *doubts]
-    reasons, verdict = [*bad, *doubts], Verdict.GOOD
-    if bad or doubts:
-        verdict = Verdict.NOT_TRUSTWORTHY if bad else Verdict.USABLE
-    advice = {
-        Verdict.GOOD: "use the draws as they are",
-        Verdict.USABLE: "use the draws with the errors named here, or go on: result.refine()",
-        Verdict.NOT_TRUSTWORTHY: "go on: result.refine(), or run NUTS from "
-        "result.posterior.nuts_init()",
-    }[verdict]
-    if rounding > ROUNDED:
+    reasons, verdict = (
+        [*bad, *doubts],
+        Verdict.NOT_TRUSTWORTHY if bad else Verdict.USABLE if doubts else Verdict.GOOD,
+    )
+    advice, rounding = ADVICE[verdict], outcome.run.rounding
+    if rounding > settings.max_rounding_nat:
         reason, advice = rounding_reason(rounding)
         reasons, verdict = [reason, *reasons], Verdict.NOT_TRUSTWORTHY
     return Report(
@@ -69,60 +66,145 @@ def judge_draws(correction: Correction, outcome: Any) -> Report:
     )
 
 
-def _bad(c: Checks) -> list[tuple[bool, str]]:
-    """What draws cannot be used with, and the words for it."""
+def rules_of_draws(settings: VerdictSettings, max_error: float) -> list[list[Rule[Checks]]]:
+    """What is said of draws that were asked for to ``max_error``: errors first, then mixing."""
+    return [*_rules_of_errors(max_error), *_rules_of_mixing(settings)]
+
+
+def _rules_of_errors(max_error: float) -> list[list[Rule[Checks]]]:
+    """What was asked for and is not met."""
     return [
-        (
-            c.temperatures >= LONGEST,
-            f"the way from the Gaussian to the posterior is {c.temperatures} temperatures long",
-        ),
-        (
-            c.r_hat is not None and c.r_hat > UNMIXED,
-            f"islands of particles do not agree on {c.r_hat_of!r}: R-hat is {c.r_hat or 0:.2f}",
-        ),
-        (
-            c.walls > ALL_WALLS,
-            f"{c.walls:.0%} of moves met a wall: the posterior has parts that moves do not reach",
-        ),
-        (
-            c.moves == 0 and c.k_hat > WORST_K_HAT,
-            f"k-hat is {c.k_hat:.2f}: a few draws have most of the weight",
-        ),
-        (
-            c.effective_draws < FEWEST,
-            f"{c.effective_draws:.0f} effective draws of {c.effective_draws_of!r}",
-        ),
+        [
+            Rule(
+                lambda c: 2 * c.mean_error,
+                max_error,
+                lambda c: (
+                    f"the mean of {c.mean_error_of!r} is known within {2 * c.mean_error:.2g} sd"
+                ),
+                Verdict.USABLE,
+            )
+        ],
+        [
+            Rule(
+                lambda c: 2 * c.sd_error,
+                max_error,
+                lambda c: (
+                    f"the sd of {c.sd_error_of!r} is known within "
+                    f"{min(2 * c.sd_error, 9.99):.0%}: it hangs on rare draws. Its quantiles are "
+                    "known better"
+                ),
+                Verdict.USABLE,
+            )
+        ],
+        [
+            Rule(
+                lambda c: 2 * c.rank_error if c.within(max_error) else -np.inf,
+                max_error,
+                lambda c: (
+                    f"quantiles of {c.rank_error_of!r} are known within {2 * c.rank_error:.2g} sd"
+                ),
+                Verdict.USABLE,
+            )
+        ],
     ]
 
 
-def _doubtful(c: Checks, max_error: float) -> list[tuple[bool, str]]:
-    """What was asked for and is not met, or what makes it uncertain."""
+def _rules_of_mixing(settings: VerdictSettings) -> list[list[Rule[Checks]]]:
+    """What draws cannot be used with, or what makes them uncertain: the worse first."""
     return [
-        (
-            2 * c.mean_error > max_error,
-            f"the mean of {c.mean_error_of!r} is known within {2 * c.mean_error:.2g} sd",
-        ),
-        (
-            2 * c.sd_error > max_error,
-            f"the sd of {c.sd_error_of!r} is known within {min(2 * c.sd_error, 9.99):.0%}: it "
-            "hangs on rare draws. Its quantiles are known better",
-        ),
-        (
-            2 * c.rank_error > max_error >= 2 * max(c.mean_error, c.sd_error),
-            f"quantiles of {c.rank_error_of!r} are known within {2 * c.rank_error:.2g} sd",
-        ),
-        (
-            c.r_hat is not None and MIXED < c.r_hat <= UNMIXED,
-            f"R-hat of {c.r_hat_of!r} is {c.r_hat or 0:.3f}",
-        ),
-        (c.drift > SETTLED, f"{c.drift_of!r} still drifts: by {c.drift:.1f} standard errors"),
-        (
-            MANY_WALLS < c.walls <= ALL_WALLS,
-            f"{c.walls:.1%} of moves met a wall: tails behind it may be missed",
-        ),
-        (
-            c.moves == 0 and K_HAT < c.k_hat <= WORST_K_HAT,
-            f"k-hat is {c.k_hat:.2f}: tails of the weights are heavy",
-        ),
-        (not np.isfinite(c.mean_error + c.sd_error), "some numbers have no finite moments"),
+        [
+            Rule(
+                lambda c: c.temperatures >= settings.max_temperatures,
+                0,
+                lambda c: (
+                    "the way from the Gaussian to the posterior is "
+                    f"{c.temperatures} temperatures long"
+                ),
+                Verdict.NOT_TRUSTWORTHY,
+            )
+        ],
+        [
+            Rule(
+                lambda c: c.r_hat or 0.0,
+                settings.max_r_hat,
+                lambda c: (
+                    f"islands of particles do not agree on {c.r_hat_of!r}: R-hat is "
+                    f"{c.r_hat or 0:.2f}"
+                ),
+                Verdict.NOT_TRUSTWORTHY,
+            ),
+            Rule(
+                lambda c: c.r_hat or 0.0,
+                settings.good_r_hat,
+                lambda c: f"R-hat of {c.r_hat_of!r} is {c.r_hat or 0:.3f}",
+                Verdict.USABLE,
+            ),
+        ],
+        [
+            Rule(
+                lambda c: c.drift,
+                settings.max_drift,
+                lambda c: f"{c.drift_of!r} still drifts: by {c.drift:.1f} standard errors",
+                Verdict.USABLE,
+            )
+        ],
+        *_rules_of_reach(settings),
+        [
+            Rule(
+                lambda c: not np.isfinite(c.mean_error + c.sd_error),
+                0,
+                lambda c: "some numbers have no finite moments",
+                Verdict.USABLE,
+            )
+        ],
     ]
+
+
+def _rules_of_reach(settings: VerdictSettings) -> list[list[Rule[Checks]]]:
+    """How much of the posterior was reached, and by how many."""
+    return [
+        [
+            Rule(
+                lambda c: c.walls,
+                settings.max_wall_share,
+                lambda c: (
+                    f"{c.walls:.0%} of moves met a wall: the posterior has parts that moves "
+                    "do not reach"
+                ),
+                Verdict.NOT_TRUSTWORTHY,
+            ),
+            Rule(
+                lambda c: c.walls,
+                settings.good_wall_share,
+                lambda c: f"{c.walls:.1%} of moves met a wall: tails behind it may be missed",
+                Verdict.USABLE,
+            ),
+        ],
+        [
+            Rule(
+                _k_hat_of_weights,
+                settings.max_k_hat,
+                lambda c: f"k-hat is {c.k_hat:.2f}: a few draws have most of the weight",
+                Verdict.NOT_TRUSTWORTHY,
+            ),
+            Rule(
+                _k_hat_of_weights,
+                settings.good_k_hat,
+                lambda c: f"k-hat is {c.k_hat:.2f}: tails of the weights are heavy",
+                Verdict.USABLE,
+            ),
+        ],
+        [
+            Rule(
+                lambda c: -c.effective_draws,
+                -settings.min_effective_draws,
+                lambda c: f"{c.effective_draws:.0f} effective draws of {c.effective_draws_of!r}",
+                Verdict.NOT_TRUSTWORTHY,
+            )
+        ],
+    ]
+
+
+def _k_hat_of_weights(checks: Checks) -> float:
+    """Of draws that were moved, weights say nothing."""
+    return -np.inf if checks.moves else checks.k_hat

@@ -8,9 +8,7 @@ from enum import StrEnum
 from asvi.fitting.correction.checks import Checks
 from asvi.program import markup
 
-__all__ = ["ROUNDED", "Report", "Verdict", "rounding_reason"]
-
-ROUNDED = 0.1  # nats of a draw's density that rounding may cost
+__all__ = ["Report", "Verdict", "rounding_reason"]
 
 
 class Verdict(StrEnum):
@@ -43,6 +41,12 @@ class Report:
     - ``dependence``: nats of posterior dependence between latent numbers (Gaussian estimate): what
       mean field would lose at least. None above 300 numbers.
     - ``skipped_share``: share of gradients that were not finite.
+
+    >>> import asvi
+    >>> task = asvi.tasks.get("eight-schools")
+    >>> report = asvi.fit(task.model, *task.args).diagnose()
+    >>> report.ok, report.advice
+    (True, 'use the draws as they are')
     """
 
     verdict: Verdict

@@ -1,4 +1,4 @@
-"""Takes a Gaussian and looks at a density; gives one with a higher ELBO, by natural gradients.
+"""Takes a Gaussian and a density; gives one with a higher ELBO, by natural gradients.
 
 On fixed draws as far as they rise, or on fresh ones by steps of given lengths.
 """
@@ -13,6 +13,7 @@ from asvi.density.arrowhead import Arrowhead
 from asvi.density.curvature import BlockDensity
 from asvi.density.edge_factor import factor_on_edges
 from asvi.fitting.gaussian.natural_step import natural_step
+from asvi.fitting.gaussian.settings import AscentSettings
 
 __all__ = [
     "Where",
@@ -23,9 +24,6 @@ __all__ = [
     "log_ratios",
 ]
 
-SETTLED, SETS = 0.02, 2
-SHORTEST = 1e-3  # step of a natural gradient, below which there is no way on
-
 Where = tuple[np.ndarray, Arrowhead]  # mean and precision
 
 
@@ -33,24 +31,20 @@ def ascend_fixed_draws(
     density: BlockDensity,
     at: Where,
     edge_mask: Arrowhead,
-    steps: int,
     draws: int,
     rng: np.random.Generator,
-    sets: int = SETS,
-    settled: float = SETTLED,
-    shortest: float = SHORTEST,
-    near: bool = False,
+    settings: AscentSettings = AscentSettings(),
     trail: list[float] | None = None,
 ) -> Where | None:
     """Natural gradients on fixed draws, as far as they rise.
 
-    A rise below ``settled`` is small; after it, or where the end is ``near`` from the first, steps
-    below ``shortest`` are not tried. Where no step rises, or little, it may be the draws: other
-    ones are tried, ``sets`` in all. The ELBO of each step is added to ``trail``.
+    After a small gain, or from a start near the end, steps are shortened less far. Where no step
+    rises, or little, it may be the draws: other sets are tried. The ELBO of each step is added to
+    ``trail``. None where no draw is possible.
     """
     mean, precision = at
-    known, length, small, seen = None, 1.0, 0, 0
-    for _ in range(steps):
+    known, length, small_gains, sets = None, 1.0, 0, 0
+    for _ in range(settings.max_steps):
         if known is None:
             fixed = antithetic_draws(rng, draws, len(mean))
             known = average(density, mean, factor_on_edges(precision, edge_mask), fixed)
@@ -58,19 +52,20 @@ def ascend_fixed_draws(
                 return None
         elbo, slope, hessian = known
         ahead = natural_step(mean, precision, slope, hessian, length)
-        found = None
+        after = None
         if ahead is not None:
-            found = average(density, ahead[0], factor_on_edges(ahead[1], edge_mask), fixed)
-        if ahead is not None and found is not None and found[0] > elbo:
-            small = small + 1 if found[0] - elbo < settled else 0
-            (mean, precision), known, length = ahead, found, min(1.0, 2 * length)
+            after = average(density, ahead[0], factor_on_edges(ahead[1], edge_mask), fixed)
+        if ahead is not None and after is not None and after[0] > elbo:
+            small_gains = small_gains + 1 if after[0] - elbo < settings.small_gain else 0
+            (mean, precision), known, length = ahead, after, min(1.0, 2 * length)
         else:
             length /= 4
         if trail is not None:
             trail.append(known[0])
-        if small == 2 or length < (shortest if near or small else SHORTEST):
-            known, length, small, seen = None, 1.0, 0, seen + 1
-            if seen == sets:
+        is_near = settings.starts_near or small_gains
+        if small_gains == 2 or length < (settings.min_step_near if is_near else settings.min_step):
+            known, length, small_gains, sets = None, 1.0, 0, sets + 1
+            if sets == settings.draw_sets:
                 break
     return mean, precision
 
@@ -87,9 +82,9 @@ def ascend_fresh_draws(
     mean, precision = at
     for length in lengths:
         fresh = antithetic_draws(rng, draws, len(mean))
-        found = average(density, mean, factor_on_edges(precision, edge_mask), fresh)
-        if found is not None:
-            ahead = natural_step(mean, precision, found[1], found[2], length)
+        averages = average(density, mean, factor_on_edges(precision, edge_mask), fresh)
+        if averages is not None:
+            ahead = natural_step(mean, precision, averages[1], averages[2], length)
             mean, precision = ahead if ahead is not None else (mean, precision)
     return mean, precision
 
@@ -104,12 +99,12 @@ def average(
     density: BlockDensity, mean: np.ndarray, spread: Arrowhead, draws: np.ndarray
 ) -> tuple[float, np.ndarray, Arrowhead] | None:
     """ELBO, gradient and negative Hessian, averaged over the Gaussian."""
-    found = density(mean + (spread @ draws.T).T)
-    if found is None:
+    derivatives = density(mean + (spread @ draws.T).T)
+    if derivatives is None:
         return None
     entropy = np.sum(np.log(spread.diagonal())) + 0.5 * len(mean) * np.log(2 * np.pi)
-    elbo = entropy + np.mean(found.value + 0.5 * np.sum(draws**2, -1))
-    return float(elbo), found.slope, -found.hessian
+    elbo = entropy + np.mean(derivatives.value + 0.5 * np.sum(draws**2, -1))
+    return float(elbo), derivatives.slope, -derivatives.hessian
 
 
 def log_ratios(

@@ -31,17 +31,19 @@ from asvi.fitting.gaussian.ascent import (
     ascend_fresh_draws,
     log_ratios,
 )
-from asvi.fitting.gaussian.newton import better_end
+from asvi.fitting.gaussian.newton import find_better_end
+from asvi.fitting.gaussian.settings import TrainingSearchSettings
 from asvi.fitting.problem import Problem
 from asvi.guide.edges import build_edge_mask
 
 __all__ = ["find_gaussian"]
 
-CLIMB_STEPS, REFINE_STEPS = 60, 15
-AFFORDABLE = 5e10  # multiply-adds that may be spent on averages of one start
 
-
-def find_gaussian(problem: Problem, params: dict[str, Any]) -> Gaussian | None:
+def find_gaussian(
+    problem: Problem,
+    params: dict[str, Any],
+    settings: TrainingSearchSettings = TrainingSearchSettings(),
+) -> Gaussian | None:
     """The Gaussian; None where the model is too large for it or will not do."""
     space = problem.noise_space
     if space is None:
@@ -52,35 +54,45 @@ def find_gaussian(problem: Problem, params: dict[str, Any]) -> Gaussian | None:
         if isinstance(density, Refusal):
             continue  # a model whose types are written down will not run in another precision
         with precision(double), suppress(BlocksMeet):
-            return _best(density, edge_mask, problem.known_gaussian)
+            return _find_best(density, edge_mask, problem.known_gaussian, settings)
         return None
     return None
 
 
-def _best(density: BlockDensity, edge_mask: Arrowhead, known: Where | None) -> Gaussian | None:
+def _find_best(
+    density: BlockDensity,
+    edge_mask: Arrowhead,
+    known: Where | None,
+    settings: TrainingSearchSettings,
+) -> Gaussian | None:
     """The better end of the two ways; the highest mode where there is no way on from either.
 
     From a Gaussian that is ``known`` there is one way, on from there.
     """
     size = density.structure.size
     draws = density.averaged_draws
-    steps = int(np.clip(AFFORDABLE / (30 * density.cost * draws), 0, CLIMB_STEPS))
+    affordable = settings.max_multiply_adds / (30 * density.cost * draws)
+    steps = int(np.clip(affordable, 0, settings.ascent.max_steps))
     noise = antithetic_draws(np.random.default_rng(2), draws, size)
 
     def climb(at: Where) -> tuple[float, Where] | None:
-        return _climb(density, at, edge_mask, steps, noise)
+        return _climb(density, at, edge_mask, steps, noise, settings)
 
-    found = None
+    end = None
     if known is not None and known[1].structure.is_like(density.structure):
-        found = climb(known)
-    if found is None:
-        found = better_end(density, edge_mask, climb, noise)
-    return (
-        None if found is None else _told(density, Gaussian(*found[1], found[0]), edge_mask, noise)
-    )
+        end = climb(known)
+    if end is None:
+        end = find_better_end(
+            density, edge_mask, climb, noise, settings.enough_nat, settings.newton
+        )
+    if end is None:
+        return None
+    return _with_prior_moments(density, Gaussian(*end[1], end[0]), edge_mask, noise)
 
 
-def _told(density: BlockDensity, at: Gaussian, edge_mask: Arrowhead, noise: np.ndarray) -> Gaussian:
+def _with_prior_moments(
+    density: BlockDensity, at: Gaussian, edge_mask: Arrowhead, noise: np.ndarray
+) -> Gaussian:
     """The Gaussian with the priors at its mean, and how far they move over draws of it."""
     loc, scale, _ = density.prior_moments(at.mean[None])
     draws = at.mean + (factor_on_edges(at.precision, edge_mask) @ noise.T).T
@@ -89,7 +101,12 @@ def _told(density: BlockDensity, at: Gaussian, edge_mask: Arrowhead, noise: np.n
 
 
 def _climb(
-    density: BlockDensity, at: Where, edge_mask: Arrowhead, steps: int, noise: np.ndarray
+    density: BlockDensity,
+    at: Where,
+    edge_mask: Arrowhead,
+    steps: int,
+    noise: np.ndarray,
+    settings: TrainingSearchSettings,
 ) -> tuple[float, Where] | None:
     """Natural gradients, on fixed draws as far as they rise, then averaged over fresh ones.
 
@@ -97,11 +114,12 @@ def _climb(
     no draw of the start is possible.
     """
     rng, draws = np.random.default_rng(1), len(noise)
-    end = ascend_fixed_draws(density, at, edge_mask, steps, draws, rng)
+    ascent = replace(settings.ascent, max_steps=steps)
+    end = ascend_fixed_draws(density, at, edge_mask, draws, rng, ascent)
     if end is None:
         return None
-    if steps == CLIMB_STEPS:
+    if steps == settings.ascent.max_steps:
         # Lengths of a mean over all of them.
-        lengths = [1 / (k + 2) for k in range(REFINE_STEPS)]
+        lengths = [1 / (k + 2) for k in range(settings.fresh_steps)]
         end = ascend_fresh_draws(density, end, edge_mask, lengths, draws, rng)
     return float(np.mean(log_ratios(density, end, edge_mask, noise))), end

@@ -11,9 +11,9 @@ h takes eigenvalues by their size, and none below a half: :math:`h(\\lambda) = |
 2020), variances grow to twice themselves at most, and precision grows in one step to what it is to
 be.
 
-A matrix of a core and cells keeps its pattern: L has it, with cells first, and so has
+A matrix of a core and blocks keeps its pattern: L has it, with blocks first, and so has
 :math:`L^{-1} H L^{-\\top}`. The usual correction, :math:`\\tfrac{\\rho^2}{2}(\\bar H-P)P^{-1}(\\bar
-H-P)`, has entries between cells: without them P is not positive where cells are nearly known from
+H-P)`, has entries between blocks: without them P is not positive where blocks are nearly known from
 the core.
 """
 
@@ -49,7 +49,7 @@ def _by_size(ratio: np.ndarray) -> np.ndarray:
 
 
 def cholesky(matrix: Arrowhead) -> Arrowhead:
-    """L with L Lᵀ = M, cells first: lower triangles, and nothing in the columns of the core."""
+    """L with L Lᵀ = M, blocks first: lower triangles, and nothing in the columns of the core."""
     roots = tuple(np.linalg.cholesky(block) for block in matrix.blocks)
     rest, right = matrix.core, []
     for root, down in zip(roots, matrix.down, strict=True):

@@ -1,4 +1,4 @@
-"""Takes a Gaussian near a posterior; gives Gaussians at modes that it does not hold.
+"""Takes a Gaussian near a posterior; gives Gaussians at other modes.
 
 A climb ends at one mode, and nothing there tells of another. *Scouts* do: a few particles led from
 the prior to the posterior by temperatures. One that ends where the posterior is far above the
@@ -18,21 +18,13 @@ from asvi.density.curvature import BlockDensity
 from asvi.density.edge_factor import factor_on_edges
 from asvi.fitting.gaussian.ascent import Where, ascend_fixed_draws, log_ratios
 from asvi.fitting.gaussian.newton import Mode, find_mode
+from asvi.fitting.gaussian.settings import ModeSettings
 from asvi.fitting.particles.base import Mixture, unit_density
 from asvi.fitting.particles.moves import Kernel, Particles
 from asvi.fitting.particles.target import FORBIDDEN
 from asvi.fitting.particles.tempering import lead
 
-__all__ = ["Peak", "base_of", "other_modes"]
-
-LARGEST = 600  # latent numbers up to which scouts are sent
-SCOUTS, ISLANDS, SHARE = 32, 8, 0.5  # islands are small, lest one find rule all
-STEPS, MOVES = 8, 4  # of a move at the most; moves at the posterior
-BEYOND = 8.0  # nats by which the posterior is above a Gaussian that does not hold this part of it
-NEGLIGIBLE = 10.0  # nats below the highest mode
-MOST = 12  # modes beside the first
-FRUITLESS = 4  # climbs in a row that led back, after which no more are made
-CLIMB, DRAWS = 20, 32  # steps, and draws that they are made on
+__all__ = ["Peak", "find_other_modes", "mixture_of_modes"]
 
 
 @dataclass(frozen=True)
@@ -60,7 +52,7 @@ class Peak:
 
 
 @dataclass
-class _Density:
+class _ScoutTarget:
     """The posterior over numbers, to lead scouts to."""
 
     density: BlockDensity
@@ -85,58 +77,65 @@ class _Density:
         return {"numbers": noise}, np.zeros(len(noise))
 
 
-def other_modes(
-    density: BlockDensity, first: Peak, values: np.ndarray, edge_mask: Arrowhead, noise: np.ndarray
+def find_other_modes(
+    density: BlockDensity,
+    first: Peak,
+    values: np.ndarray,
+    edge_mask: Arrowhead,
+    noise: np.ndarray,
+    settings: ModeSettings = ModeSettings(),
 ) -> list[Peak]:
     """Gaussians at other modes, the highest first.
 
     ``values`` are log densities at draws of the first one; ``noise`` (draws, numbers) is that of
-    the draws that climbs are made on.
+    the draws that ends of climbs are measured by.
     """
-    if density.structure.size > LARGEST:
+    size = density.structure.size
+    if size > settings.max_numbers:
         return []
-    found = [first]
-    scouts = _scouts(density)
-    # Who is nowhere near the posterior has not arrived, and tells nothing.
-    lowest = float(np.min(values)) - BEYOND - density.structure.size
-    left = scouts.noise[scouts.value > lowest]
+    peaks = [first]
+    scouts = _lead_scouts(density, settings)
+    # Who is nowhere near the posterior has not arrived, and says nothing.
+    lowest = float(np.min(values)) - settings.min_excess_nat - size
+    points = scouts.noise[scouts.value > lowest]
     value = scouts.value[scouts.value > lowest]
-    fruitless, back = 0, []
-    while len(found) <= MOST and fruitless < FRUITLESS:
-        apart = _beyond(value, left, found)
-        left, value = left[apart], value[apart]
-        if not len(left):
+    failures, known_modes = 0, []
+    while len(peaks) <= settings.max_modes and failures < settings.max_failures:
+        is_apart = _is_beyond(value, points, peaks, settings)
+        points, value = points[is_apart], value[is_apart]
+        if not len(points):
             break
         begin = int(np.argmax(value))
-        peak = _climb(density, left[begin], edge_mask, noise, found, back)
+        peak = _climb(density, points[begin], edge_mask, noise, peaks, known_modes, settings)
         if peak is not None:
-            found.append(peak)
-            fruitless = 0
+            peaks.append(peak)
+            failures = 0
         else:
-            fruitless += 1
-        left, value = np.delete(left, begin, 0), np.delete(value, begin)
-    best = max(peak.elbo for peak in found)
-    others = [peak for peak in found[1:] if peak.elbo > best - NEGLIGIBLE]
+            failures += 1
+        points, value = np.delete(points, begin, 0), np.delete(value, begin)
+    lowest = max(peak.elbo for peak in peaks) - settings.max_deficit_nat
+    others = [peak for peak in peaks[1:] if peak.elbo > lowest]
     return sorted(others, key=lambda peak: -peak.elbo)
 
 
-def _scouts(density: BlockDensity) -> Particles:
+def _lead_scouts(density: BlockDensity, settings: ModeSettings) -> Particles:
     """Particles of the posterior, led there from the prior."""
     rng = np.random.default_rng(5)
-    kernel = Kernel.for_size(_Density(density), rng)
-    kernel.most_steps, kernel.second_tries = STEPS, False
-    half = rng.normal(size=(SCOUTS // 2, density.structure.size))
+    kernel = Kernel.for_size(_ScoutTarget(density), rng, settings=settings.moves)
+    half = rng.normal(size=(settings.scouts // 2, density.structure.size))
     begin = kernel.at(np.concatenate([half, -half]))
-    found = lead(kernel, begin, ISLANDS, SHARE, moves=1).particles
-    for _ in range(MOVES):
-        found = kernel(found, 1.0).particles
-    return found
+    scouts = lead(kernel, begin, settings.islands, settings.tempering).particles
+    for _ in range(settings.last_moves):
+        scouts = kernel(scouts, 1.0).particles
+    return scouts
 
 
-def _beyond(value: np.ndarray, points: np.ndarray, peaks: Sequence[Peak]) -> np.ndarray:
-    """Points at which the posterior is far above all of these Gaussians."""
-    held = np.max([peak.elbo + peak.log_density(points) for peak in peaks], 0)
-    return value > held + BEYOND
+def _is_beyond(
+    value: np.ndarray, points: np.ndarray, peaks: Sequence[Peak], settings: ModeSettings
+) -> np.ndarray:
+    """At which points the posterior is far above all of these Gaussians, (points,)."""
+    highest = np.max([peak.elbo + peak.log_density(points) for peak in peaks], 0)
+    return value > highest + settings.min_excess_nat
 
 
 def _climb(
@@ -144,41 +143,44 @@ def _climb(
     begin: np.ndarray,
     edge_mask: Arrowhead,
     noise: np.ndarray,
-    known: Sequence[Peak],
-    back: list[Mode],
+    peaks: Sequence[Peak],
+    known_modes: list[Mode],
+    settings: ModeSettings,
 ) -> Peak | None:
-    """The Gaussian that natural gradients lead to from there; None where it is known.
+    """The Gaussian that natural gradients lead to from there; None where it is one of ``peaks``.
 
-    ``back`` are modes from which they led back.
+    ``known_modes`` are those from which they led back; a further one is added.
     """
 
     def is_new(mean: np.ndarray) -> bool:
-        return bool(_beyond(density.values(mean[None]), mean[None], known)[0])
+        value = density.values(mean[None])
+        return bool(_is_beyond(value, mean[None], peaks, settings)[0])
 
-    mode = find_mode(density, begin, np.zeros(len(begin), bool))
-    if mode is None or any(_is_there(mode.mean, other) for other in back):
+    mode = find_mode(density, begin, np.zeros(len(begin), bool), settings.newton)
+    if mode is None or any(_is_at(mode.mean, other, settings) for other in known_modes):
         return None
     if is_new(mode.mean):
         rng = np.random.default_rng(6)
         start = mode.mean, mode.precision
-        end = ascend_fixed_draws(
-            density, start, edge_mask, CLIMB, DRAWS, rng, sets=1, settled=0.05, shortest=0.05
-        )
+        end = ascend_fixed_draws(density, start, edge_mask, settings.draws, rng, settings.ascent)
         if end is not None and is_new(end[0]):
             elbo = float(np.mean(log_ratios(density, end, edge_mask, noise)))
             if np.isfinite(elbo):
                 return Peak.at(elbo, end, edge_mask)
-    back.append(mode)
+    known_modes.append(mode)
     return None
 
 
-def _is_there(point: np.ndarray, mode: Mode) -> bool:
-    """Whether a point is within a nat of a mode."""
+def _is_at(point: np.ndarray, mode: Mode, settings: ModeSettings) -> bool:
+    """Whether a point is the mode, as far as its Gaussian tells them apart."""
     away = point - mode.mean
-    return bool(0.5 * away @ (mode.precision @ away[:, None])[:, 0] < 1.0)
+    square = away @ (mode.precision @ away[:, None])[:, 0]
+    return bool(0.5 * square < settings.same_mode_nat)
 
 
-def base_of(mean: np.ndarray, spread: Arrowhead, elbo: float, others: Sequence[Peak]) -> Mixture:
+def mixture_of_modes(
+    mean: np.ndarray, spread: Arrowhead, elbo: float, others: Sequence[Peak]
+) -> Mixture:
     """The Gaussian and those at other modes, over the noise of the first."""
     scale = spread.to_dense()
     means = [np.zeros(len(mean))]

@@ -27,8 +27,10 @@ from scipy.special import gammaln, logsumexp
 
 __all__ = ["Base", "Mixture", "UnitNormal", "heavy_noise", "unit_density", "wide_density"]
 
-HEAVY = 1 / 3  # share of the draws that are of the t
-FREEDOM, SCALE = 5.0, 1.2  # of the t
+#: constant of the formula: share of the draws that are of the t
+HEAVY = 1 / 3
+#: constant of the formula: degrees of freedom, and scale, of the t
+FREEDOM, SCALE = 5.0, 1.2
 
 
 class Base(Protocol):
@@ -52,7 +54,7 @@ class Base(Protocol):
         """Log density (draws,), a third of the draws being of a wider t."""
         ...
 
-    def placed(self, noise: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def draws_from_noise(self, noise: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Draws of it, made of standard normal ones (draws, numbers)."""
         ...
 
@@ -101,7 +103,7 @@ class UnitNormal:
     def wide(self, noise: np.ndarray) -> np.ndarray:
         return wide_density(noise)
 
-    def placed(self, noise: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def draws_from_noise(self, noise: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return noise
 
     def labels(self, noise: np.ndarray) -> np.ndarray:
@@ -115,7 +117,7 @@ class Mixture:
     >>> ends = np.array([[-5.0], [5.0]])
     >>> base = Mixture(np.log([0.25, 0.75]), ends, np.ones((2, 1, 1)))
     >>> rng = np.random.default_rng(0)
-    >>> draws = base.placed(rng.normal(size=(1000, 1)), rng)
+    >>> draws = base.draws_from_noise(rng.normal(size=(1000, 1)), rng)
     >>> np.bincount(base.labels(draws)).tolist()
     [250, 750]
     """
@@ -125,7 +127,7 @@ class Mixture:
     factors: np.ndarray  # (modes, numbers, numbers), lower triangular
 
     @cached_property
-    def _backs(self) -> np.ndarray:
+    def _inverses(self) -> np.ndarray:
         return np.linalg.inv(self.factors)
 
     @cached_property
@@ -141,31 +143,31 @@ class Mixture:
     def modes(self) -> int:
         return len(self.means)
 
-    def _own(self, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _own_noise(self, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Noise of each Gaussian (modes, draws, numbers), and its weighted log density."""
-        own = (noise - self.means[:, None]) @ np.swapaxes(self._backs, 1, 2)
+        own = (noise - self.means[:, None]) @ np.swapaxes(self._inverses, 1, 2)
         scale = (self.log_weights - self.log_volumes)[:, None]
         return own, unit_density(own) + scale
 
     def wide(self, noise: np.ndarray) -> np.ndarray:
-        own = (noise - self.means[:, None]) @ np.swapaxes(self._backs, 1, 2)
+        own = (noise - self.means[:, None]) @ np.swapaxes(self._inverses, 1, 2)
         scale = (self.log_weights - self.log_volumes)[:, None]
         return logsumexp(wide_density(own) + scale, axis=0)
 
     def __call__(self, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        own, each = self._own(noise)
+        own, each = self._own_noise(noise)
         total = logsumexp(each, axis=0)
         share = np.exp(each - total)
-        return total, -np.sum(share[..., None] * (own @ self._backs), 0)
+        return total, -np.sum(share[..., None] * (own @ self._inverses), 0)
 
-    def placed(self, noise: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def draws_from_noise(self, noise: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         ends = np.cumsum(np.exp(self.log_weights))
         at = (np.arange(len(noise)) + rng.uniform()) / len(noise) * ends[-1]
         k = rng.permutation(np.searchsorted(ends, at).clip(0, self.modes - 1))
-        return self._made(noise, k)
+        return self._from_own_noise(noise, k)
 
     def labels(self, noise: np.ndarray) -> np.ndarray:
-        return np.argmax(self._own(noise)[1], 0)
+        return np.argmax(self._own_noise(noise)[1], 0)
 
     def jump(self, noise: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Draws at other modes, and the log of how much likelier the way back is.
@@ -173,30 +175,30 @@ class Mixture:
         What the map does to volumes is in it.
         """
         rows = np.arange(len(noise))
-        own, each = self._own(noise)
+        own, each = self._own_noise(noise)
         before = each - logsumexp(each, axis=0)
-        of = _drawn(before, rng)
+        begin = _draw_modes(before, rng)
         others = np.repeat(self.log_weights[:, None], len(noise), 1)
-        others[of, rows] = -np.inf
+        others[begin, rows] = -np.inf
         ahead = others - logsumexp(others, axis=0)
-        to = _drawn(ahead, rng)
-        there = self._made(own[of, rows], to)
-        each = self._own(there)[1]
+        end = _draw_modes(ahead, rng)
+        there = self._from_own_noise(own[begin, rows], end)
+        each = self._own_noise(there)[1]
         after = each - logsumexp(each, axis=0)
-        back = self.log_weights[of] - np.log1p(-np.exp(self.log_weights[to]))
-        gain = after[to, rows] - before[of, rows] + back - ahead[to, rows]
-        return there, gain + self.log_volumes[to] - self.log_volumes[of]
+        back = self.log_weights[begin] - np.log1p(-np.exp(self.log_weights[end]))
+        gain = after[end, rows] - before[begin, rows] + back - ahead[end, rows]
+        return there, gain + self.log_volumes[end] - self.log_volumes[begin]
 
-    def _made(self, noise: np.ndarray, k: np.ndarray) -> np.ndarray:
+    def _from_own_noise(self, noise: np.ndarray, k: np.ndarray) -> np.ndarray:
         """Draws of Gaussians k (draws,) of their own noise (draws, numbers)."""
-        found = np.empty_like(noise)
+        draws = np.empty_like(noise)
         for mode in range(self.modes):
             mine = k == mode
-            found[mine] = self.means[mode] + noise[mine] @ self.factors[mode].T
-        return found
+            draws[mine] = self.means[mode] + noise[mine] @ self.factors[mode].T
+        return draws
 
 
-def _drawn(log_shares: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _draw_modes(log_shares: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """One of the modes for each draw, by shares (modes, draws)."""
     ends = np.cumsum(np.exp(log_shares), 0)
     return np.sum(rng.uniform(size=ends.shape[1]) * ends[-1] > ends, 0).clip(0, len(ends) - 1)

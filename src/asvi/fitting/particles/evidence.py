@@ -19,6 +19,7 @@ from scipy.special import expit
 
 __all__ = ["bennett", "bennett_by_islands"]
 
+#: constant of the formula: halvings, after which doubles have no more digits
 BISECTIONS = 60
 
 
@@ -33,8 +34,8 @@ def bennett(
 
     >>> rng = np.random.default_rng(0)
     >>> ratio = lambda x: 1.0 - 0.5 * (x - 1) ** 2 + 0.5 * x**2   # e N(1, 1) beside N(0, 1)
-    >>> found, error = bennett(ratio(rng.normal(size=4000)), ratio(rng.normal(size=4000) + 1))
-    >>> bool(abs(found - 1.0) < 3 * error), bool(error < 0.03)
+    >>> log_ratio, error = bennett(ratio(rng.normal(size=4000)), ratio(rng.normal(size=4000) + 1))
+    >>> bool(abs(log_ratio - 1.0) < 3 * error), bool(error < 0.03)
     (True, True)
     """
     before, after = np.asarray(before, float), np.asarray(after, float)
@@ -48,13 +49,13 @@ def bennett(
         ahead = total * expit(before - (middle - c)[..., None]).mean(-1)
         above = ahead > effective * expit((middle - c)[..., None] - after).mean(-1)
         low, high = np.where(above, middle, low), np.where(above, high, middle)
-    found = 0.5 * (low + high)
+    log_ratio = 0.5 * (low + high)
     parts = (
-        (expit(before - (found - c)[..., None]), total),
-        (expit((found - c)[..., None] - after), effective),
+        (expit(before - (log_ratio - c)[..., None]), total),
+        (expit((log_ratio - c)[..., None] - after), effective),
     )
     variance = sum((np.mean(f**2, -1) / np.mean(f, -1) ** 2 - 1) / max(n, 1) for f, n in parts)
-    return found, np.sqrt(np.maximum(variance, 0.0))  # of equal ratios it is rounding alone
+    return log_ratio, np.sqrt(np.maximum(variance, 0.0))  # of equal ratios it is rounding alone
 
 
 def bennett_by_islands(

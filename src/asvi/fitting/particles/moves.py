@@ -27,19 +27,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from asvi.fitting.particles.base import Base, Mixture, UnitNormal
+from asvi.fitting.particles.settings import MoveSettings
 from asvi.fitting.particles.target import FORBIDDEN, Target
 
-__all__ = ["Kernel", "Moved", "Particles"]
-
-WANTED = 0.8  # acceptance that steps are set for
-WALL = 10.0  # loss of energy of a move that met something its steps are too long for
-RARE = 0.01  # share of particles at walls below which nothing is tried again
-HOPELESS = 2.0  # loss of energy from which on finer steps are tried
-FINER = 4  # of them for one
-TOGETHER = 64  # particles that try finer steps in one call
-ROAD = 4.0  # length of a move, as a mean: two thirds of a period of a unit normal
-MOST_STEPS = 60
-SHORTEST, LONGEST = 1e-3, 1.5  # steps
+__all__ = ["Kernel", "Move", "Particles"]
 
 
 @dataclass
@@ -60,7 +51,7 @@ class Particles:
         """Log ratio of the target to the base."""
         return self.value - self.base
 
-    def taken(self, index: np.ndarray) -> Particles:
+    def take(self, index: np.ndarray) -> Particles:
         return Particles(*(x[index] for x in vars(self).values()))
 
     def put(self, index: np.ndarray, others: Particles) -> None:
@@ -75,7 +66,7 @@ class Particles:
 
 
 @dataclass
-class Moved:
+class Move:
     """One move of all particles: where they are now, and how it went."""
 
     particles: Particles
@@ -84,18 +75,19 @@ class Moved:
 
 
 @dataclass(frozen=True)
-class _Way:
+class _Trajectory:
     """What a move fixes beforehand: temperature, number of steps, each particle's length of one."""
 
     beta: float
     count: int
     length: np.ndarray  # (particles, 1)
 
-    def finer(self) -> _Way:
-        return _Way(self.beta, FINER * self.count, self.length / FINER)
+    def divide(self, steps: int) -> _Trajectory:
+        """The same in finer steps, so many for one."""
+        return _Trajectory(self.beta, steps * self.count, self.length / steps)
 
-    def taken(self, index: np.ndarray) -> _Way:
-        return _Way(self.beta, self.count, self.length[index])
+    def take(self, index: np.ndarray) -> _Trajectory:
+        return _Trajectory(self.beta, self.count, self.length[index])
 
 
 @dataclass
@@ -111,18 +103,24 @@ class Kernel:
     step: float
     base: Base
     metric: np.ndarray | None = field(default=None)
-    most_steps: int = MOST_STEPS
-    second_tries: bool = True
+    settings: MoveSettings = field(default_factory=MoveSettings)
 
     @classmethod
-    def for_size(cls, target: Target, rng: np.random.Generator, base: Base | None = None) -> Kernel:
-        return cls(target, rng, 0.9 / target.size**0.25, base or UnitNormal(target.size))
+    def for_size(
+        cls,
+        target: Target,
+        rng: np.random.Generator,
+        base: Base | None = None,
+        settings: MoveSettings = MoveSettings(),
+    ) -> Kernel:
+        step = settings.first_step / target.size**0.25
+        return cls(target, rng, step, base or UnitNormal(target.size), settings=settings)
 
     def at(self, noise: np.ndarray) -> Particles:
         """Particles there."""
         return Particles(noise, *self.target(noise), *self.base(noise))
 
-    def _on_the_way(self, noise: np.ndarray, beta: float) -> Particles:
+    def _within_move(self, noise: np.ndarray, beta: float) -> Particles:
         """Particles there, for moves alone: at the target the base does not count."""
         if beta < 1:
             return self.at(noise)
@@ -141,72 +139,81 @@ class Kernel:
         if share == 0:
             self.metric = np.sqrt((away**2).sum(0) / (n - 1) + 1e-9)
             return
-        found = away.T @ away / (n - 1)
-        found = share * found + (1 - share) * np.diag(np.diag(found))
-        self.metric = np.linalg.cholesky(found + 1e-9 * np.eye(size))
+        covariance = away.T @ away / (n - 1)
+        covariance = share * covariance + (1 - share) * np.diag(np.diag(covariance))
+        self.metric = np.linalg.cholesky(covariance + 1e-9 * np.eye(size))
 
-    def __call__(self, particles: Particles, temperature: float) -> Moved:
+    def __call__(self, particles: Particles, temperature: float) -> Move:
         """One move of each particle."""
         with np.errstate(all="ignore"):  # what runs away is refused
-            moved = self._move(particles, temperature)
+            move = self._move(particles, temperature)
             if isinstance(self.base, Mixture):
-                moved.particles = self._jump(self.base, moved.particles, temperature)
+                move.particles = self._jump(self.base, move.particles, temperature)
             if temperature == 1:
-                at = moved.particles
-                moved.particles = replace(at, base=self.base(at.noise)[0])
-            return moved
+                at = move.particles
+                move.particles = replace(at, base=self.base(at.noise)[0])
+            return move
 
     def _jump(self, base: Mixture, particles: Particles, beta: float) -> Particles:
         """The particles, those at other modes whose jumps were accepted."""
         noise, gain = base.jump(particles.noise, self.rng)
-        there, still = self._on_the_way(noise, beta), np.zeros_like(noise)
+        there, still = self._within_move(noise, beta), np.zeros_like(noise)
         gain = gain + self._density(there, still, beta) - self._density(particles, still, beta)
         ok = np.log(self.rng.uniform(size=len(noise))) < np.where(np.isnan(gain), -np.inf, gain)
         return there.where(ok & (there.value > FORBIDDEN), particles)
 
-    def _move(self, particles: Particles, temperature: float) -> Moved:
-        rng, n = self.rng, len(particles)
-        count = int(np.clip(round(ROAD / self.step * rng.uniform(0.7, 1.3)), 1, self.most_steps))
-        way = _Way(temperature, count, self.step * rng.uniform(0.7, 1.3, (n, 1)))
+    def _move(self, particles: Particles, temperature: float) -> Move:
+        rng, n, settings = self.rng, len(particles), self.settings
+        count = round(settings.move_length / self.step * rng.uniform(*settings.jitter))
+        count = int(np.clip(count, 1, settings.max_steps))
+        length = self.step * rng.uniform(*settings.jitter, (n, 1))
+        way = _Trajectory(temperature, count, length)
         momentum = rng.normal(size=particles.noise.shape)
-        there, _, gain = self._along(particles, momentum, way)
+        there, _, gain = self._leapfrog(particles, momentum, way)
         accepted = np.exp(np.minimum(0.0, gain))
-        self.step *= float(np.exp(accepted.mean() - WANTED))
-        self.step = float(np.clip(self.step, SHORTEST, LONGEST))
+        self.step *= float(np.exp(accepted.mean() - settings.target_acceptance))
+        self.step = float(np.clip(self.step, settings.min_step, settings.max_step))
         ok = rng.uniform(size=n) < accepted
-        moved = Moved(there.where(ok, particles), accepted, gain < -WALL)
-        again = np.flatnonzero(~ok & (gain < -HOPELESS))
-        if moved.walls.mean() < RARE or not self.second_tries:
-            return moved
-        for k in range(0, len(again), TOGETHER):
-            self._try_finer(moved, particles, momentum, way, again[k : k + TOGETHER])
-        return moved
+        move = Move(there.where(ok, particles), accepted, gain < -settings.wall_loss)
+        again = np.flatnonzero(~ok & (gain < -settings.retry_loss))
+        if move.walls.mean() < settings.min_wall_share or not settings.has_second_tries:
+            return move
+        for k in range(0, len(again), settings.retry_batch):
+            self._try_finer(move, particles, momentum, way, again[k : k + settings.retry_batch])
+        return move
 
     def _try_finer(
-        self, moved: Moved, before: Particles, momentum: np.ndarray, way: _Way, some: np.ndarray
+        self,
+        move: Move,
+        before: Particles,
+        momentum: np.ndarray,
+        way: _Trajectory,
+        some: np.ndarray,
     ) -> None:
-        """A second try of these particles, noted in ``moved``."""
-        rows = np.resize(some, TOGETHER)  # one program serves any number of them
-        own = way.taken(rows)
-        there, end, gain = self._along(before.taken(rows), momentum[rows], own.finer())
-        ghost = self._along(there, -end, own)[2]
-        refused = np.log1p(-np.exp(np.minimum(0.0, ghost))) - np.log1p(-moved.accepted[rows])
-        gain = np.where(ghost < -HOPELESS, gain + refused, -np.inf)
+        """A second try of these particles, noted in ``move``."""
+        settings = self.settings
+        rows = np.resize(some, settings.retry_batch)  # one program serves any number of them
+        own = way.take(rows)
+        finer = own.divide(settings.finer_steps)
+        there, end, gain = self._leapfrog(before.take(rows), momentum[rows], finer)
+        ghost = self._leapfrog(there, -end, own)[2]
+        refused = np.log1p(-np.exp(np.minimum(0.0, ghost))) - np.log1p(-move.accepted[rows])
+        gain = np.where(ghost < -settings.retry_loss, gain + refused, -np.inf)
         accepted = np.exp(np.minimum(0.0, gain))
-        ok = np.flatnonzero((self.rng.uniform(size=TOGETHER) < accepted)[: len(some)])
-        moved.particles.put(some[ok], there.taken(ok))
-        moved.accepted[some] = accepted[: len(some)]
-        moved.walls[some] &= gain[: len(some)] < -WALL
+        ok = np.flatnonzero((self.rng.uniform(size=len(rows)) < accepted)[: len(some)])
+        move.particles.put(some[ok], there.take(ok))
+        move.accepted[some] = accepted[: len(some)]
+        move.walls[some] &= gain[: len(some)] < -settings.wall_loss
 
-    def _along(
-        self, particles: Particles, momentum: np.ndarray, way: _Way
+    def _leapfrog(
+        self, particles: Particles, momentum: np.ndarray, way: _Trajectory
     ) -> tuple[Particles, np.ndarray, np.ndarray]:
         """Where leapfrog steps lead to: particles, momentum, and what is gained in log density."""
         begin, now = self._density(particles, momentum, way.beta), particles
         push = 0.5 * way.length * self._push(now, way.beta)
         for _ in range(way.count):
             momentum = momentum + push
-            now = self._on_the_way(now.noise + way.length * self._pull(momentum), way.beta)
+            now = self._within_move(now.noise + way.length * self._pull(momentum), way.beta)
             push = 0.5 * way.length * self._push(now, way.beta)
             momentum = momentum + push
         gain = self._density(now, momentum, way.beta) - begin

@@ -22,7 +22,8 @@ from asvi.density.traced_density import VOLUME
 
 __all__ = ["FORBIDDEN", "GaussianTarget", "GuideTarget", "Target"]
 
-FORBIDDEN = -1e300  # log density where the model allows no value
+#: constant of the formula: log density where the model allows no value
+FORBIDDEN = -1e300
 
 
 class Target(Protocol):
@@ -88,8 +89,8 @@ class GaussianTarget:
         return np.where(np.isfinite(value), value, FORBIDDEN)
 
     def sites(self, noise: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        found = self.density.sites(self._numbers(noise))
-        return found, found.pop(VOLUME) + self._volume
+        sites = self.density.sites(self._numbers(noise))
+        return sites, sites.pop(VOLUME) + self._volume
 
 
 @dataclass
@@ -116,5 +117,5 @@ class GuideTarget:
         return np.where(np.isfinite(value), value, FORBIDDEN)
 
     def sites(self, noise: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        found = self.density.sites(noise, *self.density.uncentred)
-        return found, found.pop(VOLUME)
+        sites = self.density.sites(noise, *self.density.uncentred)
+        return sites, sites.pop(VOLUME)

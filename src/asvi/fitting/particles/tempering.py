@@ -2,7 +2,8 @@
 
 Sequential Monte Carlo (Del Moral, Doucet and Jasra 2006): particles weighted by
 :math:`\\bar p^{\\Delta\\beta}` stand for the next temperature, are drawn again by their weights,
-and moved. The next temperature is as far away as leaves ``ESS`` of the particles effective.
+and moved. The next temperature is as far away as leaves
+``min_effective_share`` of the particles effective.
 Particles are drawn again within islands, which know nothing of each other: whether islands agree
 says whether particles have forgotten where they came from, and how well the evidence is known. An
 island of few particles is a little off towards where it came from. Islands weighted by the evidence
@@ -19,13 +20,10 @@ from scipy.special import logsumexp
 
 from asvi.fitting.particles.evidence import bennett_by_islands
 from asvi.fitting.particles.moves import Kernel, Particles
-from asvi.fitting.particles.resampling import drawn_by_weight
+from asvi.fitting.particles.resampling import resample
+from asvi.fitting.particles.settings import TemperingSettings
 
-__all__ = ["LONGEST", "Path", "effective_share", "lead"]
-
-ESS = 0.6  # share of particles that stay effective from one temperature to the next
-MOVES = 3  # at each temperature but the last
-LONGEST = 60  # temperatures
+__all__ = ["Path", "effective_share", "lead"]
 
 
 class Step(NamedTuple):
@@ -56,21 +54,20 @@ class Path:
         of the target, ``effective`` of which are worth an independent one.
         """
         islands = len(arrived)
-        found = [bennett_by_islands(*step) for step in self.steps]
-        found.append(bennett_by_islands(self.last, arrived, effective))
-        by_island = np.sum([each for _, _, each in found], 0)
+        steps = [bennett_by_islands(*step) for step in self.steps]
+        steps.append(bennett_by_islands(self.last, arrived, effective))
+        by_island = np.sum([each for _, _, each in steps], 0)
         error = float(by_island.std(ddof=1) / np.sqrt(islands))
         # Islands are few, and what draws say of themselves knows nothing of how they mix.
-        alone = float(np.sqrt(sum(own**2 for _, own, _ in found)))
-        return float(sum(gain for gain, _, _ in found)), max(error, alone)
+        alone = float(np.sqrt(sum(own**2 for _, own, _ in steps)))
+        return float(sum(gain for gain, _, _ in steps)), max(error, alone)
 
 
 def lead(
     kernel: Kernel,
     particles: Particles,
     islands: int,
-    share: float = ESS,
-    moves: int = MOVES,
+    settings: TemperingSettings = TemperingSettings(),
     others: np.ndarray | None = None,
 ) -> Path:
     """The way from the kernel's base to the target; the last temperature's moves are left to do.
@@ -83,20 +80,22 @@ def lead(
     path, beta = Path(particles, log_weights=np.zeros(islands)), 0.0
     while beta < 1:
         ratio = path.particles.log_ratio
-        is_last = len(path.temperatures) == LONGEST - 1  # of a way that is too long
-        width = 1 - beta if is_last else _width(ratio, 1 - beta, share)
+        # Of a way that is too long.
+        is_last = len(path.temperatures) == settings.max_temperatures - 1
+        width = 1 - beta if is_last else _next_width(ratio, 1 - beta, settings)
         beta = 1.0 if beta + width > 1 - 1e-9 else beta + width
         path.temperatures.append(beta)
         gain = width * ratio.reshape(islands, -1)
         before = np.concatenate([gain, width * more], 1)
         more = more[:, :0]
         path.log_weights = path.log_weights + logsumexp(gain, 1) - np.log(gain.shape[1])
-        path.particles = path.particles.taken(_drawn_again(width * ratio, islands, kernel.rng))
+        again = _resample_islands(width * ratio, islands, kernel.rng)
+        path.particles = path.particles.take(again)
         if beta == 1.0:
             path.last, path.width = before, width
             break
         kernel.learn_metric(path.particles)
-        for _ in range(moves):
+        for _ in range(settings.moves):
             path.particles = kernel(path.particles, beta).particles
         after = width * path.particles.log_ratio.reshape(islands, -1)
         path.steps.append(Step(before, after))
@@ -109,8 +108,9 @@ def effective_share(log_weights: np.ndarray) -> float:
     return float(weights.sum() ** 2 / (weights @ weights) / len(weights))
 
 
-def _width(ratio: np.ndarray, most: float, share: float) -> float:
+def _next_width(ratio: np.ndarray, most: float, settings: TemperingSettings) -> float:
     """How far the next temperature is."""
+    share = settings.min_effective_share
     if effective_share(most * ratio) >= share:
         return most
     low, high = 0.0, most
@@ -120,8 +120,10 @@ def _width(ratio: np.ndarray, most: float, share: float) -> float:
     return low
 
 
-def _drawn_again(log_weights: np.ndarray, islands: int, rng: np.random.Generator) -> np.ndarray:
+def _resample_islands(
+    log_weights: np.ndarray, islands: int, rng: np.random.Generator
+) -> np.ndarray:
     """Indices of particles, drawn again within each island."""
     apart = log_weights.reshape(islands, -1)
     first = np.arange(islands)[:, None] * apart.shape[1]
-    return np.ravel(first + drawn_by_weight(apart, apart.shape[1], rng))
+    return np.ravel(first + resample(apart, apart.shape[1], rng))

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import jax
 import numpy as np
 
 from asvi.density.curvature import precision
-from asvi.errors import FamilyError, NotHeldError
+from asvi.errors import NotHeldError
 from asvi.families.structured_normal.family import StructuredNormal
 from asvi.fitting.correction.discrete_sites import Completion
 from asvi.fitting.correction.of_gaussian import correct_gaussian
 from asvi.fitting.details import SearchDetails
-from asvi.fitting.gaussian.newton import SOLVED
-from asvi.fitting.gaussian.search import GaussianFit, find_nearest_gaussian
-from asvi.fitting.numpyro_check import DRAWS, Recheck
+from asvi.fitting.gaussian.result import GaussianFit
+from asvi.fitting.gaussian.search import find_nearest_gaussian
+from asvi.fitting.gaussian.settings import SearchSettings
+from asvi.fitting.numpyro_check import NumpyroCheck
 from asvi.fitting.outcome import Outcome, Refusal
 from asvi.fitting.problem import Problem
 from asvi.fitting.request import Request
+from asvi.fitting.settings import NumpyroCheckSettings
 
 __all__ = ["climb", "fit_as_asked"]
-
-QUICK, QUICK_IN_CELLS = 250, 3000  # latent numbers, all together and in groups, of a first look
-NEAR = 0.1  # nats that weights make good
 
 DEFAULT = (
     "StructuredNormal, the default, its draws corrected. family=asvi.families.Coupled() trains "
@@ -41,18 +41,24 @@ def climb(request: Request, before: Outcome | None) -> Outcome | Refusal:
     """The nearest Gaussian, its draws weighted or moved to the posterior."""
     if request.asks_for_training:
         return Refusal("an optimiser, a checkpoint or a way to discrete sites was asked for")
-    # Where nothing more is wanted of the guide, weights make good what is left.
-    precise = request.effort == "thorough"
-    goal = (request.plan.tolerance, SOLVED) if precise else (NEAR, NEAR)
-    try:
-        found = _search(request, StructuredNormal(), *goal, is_default=True)
+    try:  # the guide's own check, which NumPyro's users meet as an error
+        problem = _problem(request, StructuredNormal())
     except NotHeldError as why:
         return Refusal(str(why))
-    if isinstance(found, Refusal):
-        return found
-    outcome, gaussian = found
+    ladder, search = request.settings.ladder, request.settings.search
+    structure = problem.noise_space.structure
+    if structure.size > (ladder.max_numbers_in_groups if structure.groups else ladder.max_numbers):
+        return Refusal("the model is too large for a Gaussian over its noise")
+    tolerance = request.plan.tolerance
+    if request.effort != "thorough":
+        # Where nothing more is wanted of the guide, weights make good what is left.
+        tolerance, search = ladder.near_nat, replace(search, enough_nat=ladder.near_nat)
+    result = _search(request, problem, tolerance, search)
+    if isinstance(result, Refusal):
+        return result
+    outcome, fit = result
     moves = request.effort != "quick"
-    correction = correct_gaussian(outcome.problem, gaussian, request.key, request.max_error, moves)
+    correction = correct_gaussian(outcome.problem, fit, request.key, request.correction, moves)
     # Where the Gaussian is the posterior, rounding is all the error that there is.
     rounding = outcome.run.rounding
     correction.log_evidence_se = float(np.hypot(correction.log_evidence_se, rounding))
@@ -65,76 +71,79 @@ def climb(request: Request, before: Outcome | None) -> Outcome | Refusal:
 
 def fit_as_asked(request: Request) -> Outcome:
     """The nearest Gaussian of the family that was asked for; its draws are not corrected."""
-    found = _search(request, request.family, request.plan.tolerance, SOLVED, is_default=False)
-    if isinstance(found, Refusal):
-        raise FamilyError(found.why)
-    found[0].family_reason = f"{request.family.name}, as asked for"
-    return found[0]
+    problem = _problem(request, request.family)
+    result = _search(request, problem, request.plan.tolerance, request.settings.search)
+    if isinstance(result, Refusal):
+        raise NotHeldError(result.why)
+    outcome, _ = result
+    outcome.family_reason = f"{request.family.name}, as asked for"
+    return outcome
+
+
+def _problem(request: Request, family: StructuredNormal) -> Problem:
+    return Problem(request.model, family, request.args, request.kwargs, density=request.density)
 
 
 def _search(
-    request: Request, family: StructuredNormal, tolerance: float, enough: float, is_default: bool
+    request: Request, problem: Problem, tolerance: float, settings: SearchSettings
 ) -> tuple[Outcome, GaussianFit] | Refusal:
-    """The Gaussian within ``enough`` nats, judged to ``tolerance``, in groups where it has any."""
-    problem = Problem(request.model, family, request.args, request.kwargs, density=request.density)
-    space = problem.noise_space
-    assert space is not None
-    structure = space.structure
-    if is_default and structure.size > (QUICK_IN_CELLS if structure.groups else QUICK):
-        return Refusal("the model is too large for a first look")
+    """The Gaussian, judged to ``tolerance``, in groups where it has any."""
     if problem.program.trained:
         own = problem.program.trained[0]
-        raise NotHeldError(
+        return Refusal(
             f"StructuredNormal does not train parameters, and the model has {own!r}.\n"
             "Write instead:\n    asvi.fit(model, y, family=asvi.families.Coupled())"
         )
-    found = find_nearest_gaussian(problem, request.key, tolerance, enough)
-    if found is not None:
-        return _outcome(problem, found, request), found
+    fit = find_nearest_gaussian(problem, request.key, tolerance, settings)
+    if fit is not None:
+        return _outcome(problem, fit, request), fit
+    structure = problem.noise_space.structure
     max_dense = request.density.blocks.max_dense_numbers
-    if family.blocks and structure.groups and structure.size <= max_dense:
+    if problem.family.blocks and structure.groups and structure.size <= max_dense:
         # Groups depend on each other after all.
-        whole = StructuredNormal(blocks=False)
-        return _search(request, whole, tolerance, enough, is_default)
+        whole = _problem(request, StructuredNormal(blocks=False))
+        return _search(request, whole, tolerance, settings)
     return Refusal(NONE_FOUND)
 
 
-def _outcome(problem: Problem, found: GaussianFit, request: Request) -> Outcome:
-    """What was found, once NumPyro has said the same of it."""
-    guide, density = problem.guide, found.density
-    values = guide.params_of(found.mean, found.spread, density.centring, density.anchor)
-    rounding = _recheck(problem, found, values)
+def _outcome(problem: Problem, fit: GaussianFit, request: Request) -> Outcome:
+    """The record of this fit, once NumPyro has said the same of it."""
+    guide, density = problem.guide, fit.density
+    values = guide.params_of(fit.mean, fit.spread, density.centring, density.anchor)
+    rounding = _check_density(problem, fit, values, request.settings.numpyro_check)
     # Cast by NumPy, and put in place as they are: nothing to compile.
     params = jax.device_put({n: x.astype(problem.dtype) for n, x in values.items()})
     return Outcome(
-        elbo=found.elbo,
-        elbo_se=found.elbo_se,
-        losses=-np.array(found.trail),
+        elbo=fit.elbo,
+        elbo_se=fit.elbo_se,
+        losses=-np.array(fit.trail),
         params=params,
         converged=True,
         message="converged: natural gradients found the nearest Gaussian",
-        num_steps=len(found.trail),
+        num_steps=len(fit.trail),
         seconds=time.monotonic() - request.started_at,
         run=SearchDetails(
-            nearness=found.nearness,
-            divergence=found.divergence,
+            nearness=fit.distance,
+            divergence=fit.divergence,
             centring=float(density.centring.mean()),
             rounding=rounding,
         ),
         problem=problem,
-        start=found.start,
+        start=fit.start,
     )
 
 
-def _recheck(problem: Problem, found: GaussianFit, params: dict[str, Any]) -> float:
+def _check_density(
+    problem: Problem, fit: GaussianFit, params: dict[str, Any], settings: NumpyroCheckSettings
+) -> float:
     """Nats of a draw that are lost to rounding; raises where NumPyro knows other densities."""
-    some = slice(0, DRAWS)
-    with precision(found.is_double):
-        values = found.density.sites(found.draws[some])
+    some = slice(0, settings.draws)
+    with precision(fit.is_double):
+        values = fit.density.sites(fit.draws[some])
     completion = Completion.of(problem)
     if completion is not None:
         values |= completion(values, np.random.default_rng(7))[0]
     values = {site.name: values[site.name] for site in problem.program.latent}
     example = {name: x[0] for name, x in values.items()}
-    check = Recheck(problem, params, example, beside_guide=True)
-    return check(values, params, found.log_ratios[some])
+    check = NumpyroCheck(problem, params, example, beside_guide=True, settings=settings)
+    return check(values, params, fit.log_ratios[some])

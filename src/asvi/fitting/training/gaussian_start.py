@@ -72,9 +72,9 @@ def coupling_gain(precision: Arrowhead) -> float:
     The noise of a program is what the convex update makes independent, but for what its prior
     weights can mend: this is the most that coupling can be worth to a Gaussian.
 
-    >>> from asvi.density.block_structure import Cells
+    >>> from asvi.density.block_structure import BlockStructure
     >>> matrix = np.array([[1.0, 0.9], [0.9, 1.0]])
-    >>> round(coupling_gain(Arrow(Cells(np.arange(2)), matrix)), 3)
+    >>> round(coupling_gain(Arrowhead(BlockStructure(np.arange(2)), matrix)), 3)
     0.83
     """
     diagonal = np.sum(np.log(precision.diagonal()))

@@ -13,9 +13,9 @@ import numpy as np
 from numpyro.distributions import Distribution, MaskedDistribution, constraints
 
 from asvi.errors import SiteError
-from asvi.program.argument_copies import is_pandas
 from asvi.program.checks.supports import describe, is_inside, is_judged, is_known
 from asvi.program.checks.wording import first_index, is_known_number, public_name
+from asvi.program.columns import is_column, is_table
 from asvi.program.settings import CheckSettings
 from asvi.program.statements.stacked import Evaluated, Stacked, over_steps
 from asvi.program.unwrapping import WRAPPERS, bare_constraint
@@ -34,11 +34,12 @@ def check_data(site: str, value: Any) -> None:
             "with numpyro.handlers.mask(mask=~np.ma.getmaskarray(y)):\n"
             f'    numpyro.sample("{site}", ..., obs=y.filled(0.0))',
         )
-    if isinstance(value, str | list | tuple | dict) or is_pandas(value):
+    if isinstance(value, str | list | tuple | dict) or is_column(value) or is_table(value):
+        column = 'df["y"]' if is_table(value) else "y"
         raise SiteError(
             site,
             f"its data are a {type(value).__name__}, and NumPyro takes numbers or arrays",
-            f'numpyro.sample("{site}", ..., obs=np.asarray(y))',
+            f'numpyro.sample("{site}", ..., obs=np.asarray({column}))',
         )
     dtype = getattr(value, "dtype", None)
     if isinstance(value, np.ndarray | jax.Array) and jnp.iscomplexobj(value):

@@ -62,6 +62,11 @@ class Interpretation(Messenger):
 
     Override :meth:`visit` to act on a ``sample`` message before its value is drawn, :meth:`thread`
     to pass arrays into a body, :meth:`reports` to keep a site from the handlers outside.
+
+    >>> from numpyro import handlers, sample, distributions as dist
+    >>> found = Interpretation(lambda: sample("x", dist.Normal(0.0, 1.0)))
+    >>> list(handlers.trace(handlers.seed(found, 0)).get_trace())
+    ['x']
     """
 
     #: Run both branches of every ``cond`` and select the result (to look at a program's structure).

@@ -18,6 +18,7 @@ import numpy as np
 
 from asvi.errors import AsviError
 from asvi.program.argument_copies import is_pandas
+from asvi.program.columns import as_array, is_column
 from asvi.program.traced import Traced
 from asvi.results.posterior import Posterior
 from asvi.results.storage import tables
@@ -83,7 +84,7 @@ def _replaced(x: Any, array: Callable) -> Any:
         )
     if is_pandas(x):
         return tables.replaced(x, array)
-    return x
+    return array(as_array(x)) if is_column(x) else x
 
 
 def _like(x: dict, found: dict) -> dict:
@@ -128,6 +129,8 @@ def to_json(x: Any, add_array: Callable[[Any], None], count: list[int] | None = 
         return {"dataclass": _class_name(x), "fields": fields, "values": values}
     if is_pandas(x):
         return tables.to_json(x, walk)
+    if is_column(x):  # comes back as an array
+        return walk(as_array(x))
     raise AsviError(
         f"an argument of the model is a {type(x).__name__}, which cannot be stored.\n"
         "Write instead, so that the model brings it along:\n"

@@ -45,9 +45,10 @@ def correction_from_file(header: Any, stored: Mapping[str, Any]) -> Correction |
     }
     pool = Pool(sites, *(np.asarray(stored[name]) for name in _DENSITIES))
     numbers = {name: header[name] for name in _NUMBERS}
-    errors = None
+    errors: Any = None
     if "numbers" in header:
-        errors = NumberErrors(header["numbers"], *(stored.get(f"errors/{n}") for n in _ERRORS))
+        arrays: list[Any] = [stored.get(f"errors/{n}") for n in _ERRORS]
+        errors = NumberErrors(header["numbers"], *arrays)
     checks = Checks(**header["checks"])
     return Correction(pool=pool, checks=checks, by_number=errors, **numbers)
 
