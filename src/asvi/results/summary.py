@@ -33,7 +33,7 @@ def summarize(
         "mean": _of_all(draws, lambda x: x.mean(0)),
         "sd": _of_all(draws, lambda x: x.std(0, ddof=1)),
         **_interval(draws, ci_prob, ci_kind),
-        **errors_of(fit, draws),
+        **_error_columns(fit, draws),
     }
     names = [label for name, x in draws.items() for label in _labels(name, x.shape[2:])]
     return pandas.DataFrame(columns, index=pandas.Index(names, dtype=object))
@@ -95,7 +95,7 @@ def _interval(draws: dict[str, np.ndarray], prob: float, kind: str) -> dict[str,
     return {f"{stem}_lb": ends[0], f"{stem}_ub": ends[1]}
 
 
-def errors_of(fit: Any, draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _error_columns(fit: Any, draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Effective draws and Monte Carlo errors; R̂ of islands, else k̂ of weights.
 
     They are those that the verdict goes by: of a mean, and of an sd, which hangs on the tails.
@@ -103,7 +103,7 @@ def errors_of(fit: Any, draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """
     names = [label for name, x in draws.items() for label in _labels(name, x.shape[2:])]
     sd = _of_all(draws, lambda x: x.std(0, ddof=1))
-    mean_error, sd_error, r_hat = _errors_of(fit, names)
+    mean_error, sd_error, r_hat = errors_of(fit, names)
     if r_hat is None:
         report = fit.diagnose()
         k_hat = [report.k_hat_by_site.get(name.split("[")[0], report.k_hat) for name in names]
@@ -117,7 +117,7 @@ def errors_of(fit: Any, draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         }
 
 
-def _errors_of(fit: Any, names: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+def errors_of(fit: Any, names: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Errors of means, in sds, relative ones of sds, and R̂; the worst where no more is known."""
     if fit.correction is None:
         effective = max(fit.diagnose().effective_draws, 1.0)
