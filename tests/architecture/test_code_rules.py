@@ -180,7 +180,13 @@ OTHER_TEXTS = {
     "results/storage/arguments.py": "the qualified name of a class of the user's",
     "results/storage/draws.py": "our own prefix of arrays in a file",
     "results/html.py": "a line of the report",
-    "results/old_names.py": "the path of a module",
+    "results/old_calls.py": "the path of an old name",
+    "results/old_paths.py": "the path of a module",
+    "results/display.py": "a line of the report",
+    "results/groups.py": "the path of an argument",
+    "results/summary.py": "the label of a number",
+    "fitting/diagnostics/report.py": "a line of the report",
+    "fitting/ladder.py": "the path of a module",
 }
 
 

@@ -34,5 +34,5 @@ def test_an_error_can_be_pickled(kind, again):
 
 
 def test_of_each_class_there_is_one():
-    assert len(CLASSES) == 7
+    assert len(CLASSES) == 8
     assert set(MADE) <= set(CLASSES)

@@ -18,8 +18,8 @@ __all__ = ["as_family"]
 def as_family(family: Any) -> Any:
     """The family, or families by site, that a user means; None where nothing was said.
 
-    >>> as_family("MeanField"), as_family({"theta*": "Coupled"})
-    (MeanField(), {'theta*': Coupled()})
+    >>> as_family("StructuredNormal"), as_family({"theta*": "StructuredNormal"})
+    (StructuredNormal(blocks=True), {'theta*': StructuredNormal(blocks=True)})
     >>> from numpyro.infer.autoguide import AutoNormal
     >>> as_family(AutoNormal)
     NumPyroGuide(AutoNormal)

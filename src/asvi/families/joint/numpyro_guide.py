@@ -72,15 +72,15 @@ class SiteBySite(ForeignGuide):
     def log_density(
         self, params: dict[str, Any], values: dict[str, Any], args: tuple, kwargs: dict[str, Any]
     ) -> jax.Array:
-        given = {}
-        for name in self._init_locs:
-            transform = biject_to(self.prototype_trace[name]["fn"].support)
-            # Where a site has the real line for its support it is drawn as it is.
-            given |= {name: values[name], f"{name}_unconstrained": transform.inv(values[name])}
         drawn = trace_of(self.guide, jax.random.key(0), params, {}, args, kwargs)
-        auxiliary = {n for n in given if n in drawn and drawn[n]["infer"].get("is_auxiliary")}
-        made = {n.removesuffix("_unconstrained") for n in auxiliary}
-        free = {n: x for n, x in given.items() if n in drawn and n not in made}
+        free = {}
+        for name in self._init_locs:
+            auxiliary = f"{name}_unconstrained"
+            if auxiliary in drawn and drawn[auxiliary]["infer"].get("is_auxiliary"):
+                transform = biject_to(self.prototype_trace[name]["fn"].support)
+                free[auxiliary] = transform.inv(values[name])
+            else:  # a site whose support is the real line is drawn as it is
+                free[name] = values[name]
         return joint_log_density(
             trace_of(self.guide, jax.random.key(0), params, free, args, kwargs)
         )

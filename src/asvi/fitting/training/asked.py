@@ -88,11 +88,11 @@ def as_optax(optimizer: Any) -> optax.GradientTransformation:
     ...
     asvi.errors.AsviError: optimizer must be one of optax or numpyro.optim, got str...
     """
-    is_numpyro = isinstance(optimizer, optim._NumPyroOptim)
-    if is_numpyro and not isinstance(optimizer, optim.Minimize):
+    has_state = callable(getattr(optimizer, "get_params", None))  # as NumPyro's do, not optax's
+    if has_state and not isinstance(optimizer, optim.Minimize):
         return _from_numpyro(optimizer)
     has_both = all(callable(getattr(optimizer, name, None)) for name in ("init", "update"))
-    if has_both and not is_numpyro:
+    if has_both and not has_state:
         return optimizer
     raise AsviError(
         f"optimizer must be one of optax or numpyro.optim, got {type(optimizer).__name__}"
