@@ -1,4 +1,4 @@
-"""Columns of pandas, polars and xarray as data; the model gets a user's own objects where it can."""
+"""Columns of tables as data: the model gets them as they are, ArviZ their labels."""
 
 from __future__ import annotations
 

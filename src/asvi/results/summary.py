@@ -33,14 +33,14 @@ def summarize(
         "mean": _of_all(draws, lambda x: x.mean(0)),
         "sd": _of_all(draws, lambda x: x.std(0, ddof=1)),
         **_interval(draws, ci_prob, ci_kind),
-        **_error_columns(fit, draws),
+        **_errors(fit, draws),
     }
     names = [label for name, x in draws.items() for label in _labels(name, x.shape[2:])]
     return pandas.DataFrame(columns, index=pandas.Index(names, dtype=object))
 
 
 def chains_of(fit: Any) -> dict[str, np.ndarray]:
-    """Draws by site, (chains, draws, ...): chains are islands of particles, or there is one."""
+    """Draws by site, (islands, draws, ...)."""
     correction = fit.correction
     if correction is None:
         found = {name: np.asarray(x)[None] for name, x in fit.draws.items()}
@@ -95,7 +95,7 @@ def _interval(draws: dict[str, np.ndarray], prob: float, kind: str) -> dict[str,
     return {f"{stem}_lb": ends[0], f"{stem}_ub": ends[1]}
 
 
-def _error_columns(fit: Any, draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _errors(fit: Any, draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Effective draws and Monte Carlo errors; R̂ of islands, else k̂ of weights.
 
     They are those that the verdict goes by: of a mean, and of an sd, which hangs on the tails.
