@@ -83,7 +83,7 @@ def test_fit_and_report_from_the_command_line(tmp_path, monkeypatch, capsys):
     assert code == 0, told
     assert "slope" in told
     assert ": good. " in told
-    assert (tmp_path / "out" / "model.png").exists()
+    assert not (tmp_path / "out").exists()
     code, told = run_cli(monkeypatch, capsys, "report", "fit.asvi")
     assert code == 0, told
     assert "slope" in (tmp_path / "fit.html").read_text()

@@ -55,7 +55,7 @@ def write_html(fit: Fit, path: str | Path, title: str = "asvi fit") -> None:
         f"<h1>{html.escape(title)}</h1>",
         in_html(fit),
         f"<h2>Diagnosis</h2><pre>{html.escape(diagnosis)}</pre>",
-        f"<h2>Explanation</h2>{fit.explain()._repr_html_()}",
+        f"<h2>Explanation</h2><pre>{html.escape(str(fit.explain()))}</pre>",
     ]
     for name, axes in pictures(fit).items():
         parts.append(f"<h2>{html.escape(name)}</h2>")

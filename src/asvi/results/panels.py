@@ -19,7 +19,10 @@ __all__ = [
     "draw_bands",
     "flat",
     "panels_or_new",
+    "predicted_densities",
+    "predicted_shares",
     "say_instead",
+    "two_densities",
     "window",
 ]
 
@@ -149,3 +152,61 @@ def draw_bands(ax: Axes, q: np.ndarray) -> None:
     ax.vlines(place, q[1], q[3], color="C0", lw=3.5, label="50%")
     ax.plot(place, q[2], "o", color="white", mec="C0", ms=4.5, label="median")
     ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
+
+
+def two_densities(ax: Axes, before: np.ndarray, after: np.ndarray, settings: PlotSettings) -> None:
+    """Prior and posterior of a number, each a density."""
+    grid = np.linspace(*window(after, before, settings), settings.grid)
+    # Where draws of the prior end, there may be an end of the support.
+    together = np.concatenate([before, after])
+    ends = (together.min(), together.max()) if len(before) else (-np.inf, np.inf)
+    heights, colour = density(after, grid, ends), "C0"
+    top = heights.max()
+    if len(before):
+        prior = density(before, grid, ends)
+        ax.fill_between(grid, prior, color="0.8", lw=0, label="prior")
+        top = max(top, min(prior.max(), settings.prior_height * top))
+    ax.fill_between(grid, heights, color=colour, alpha=0.35, lw=0)
+    ax.plot(grid, heights, color=colour, lw=1.2, label="posterior")
+    ax.set_xlim(grid[0], grid[-1])
+    ax.set_ylim(0, 1.08 * top if top > 0 else 1.0)
+
+
+def predicted_shares(ax: Axes, data: np.ndarray, draws: np.ndarray) -> None:
+    """Whole numbers: how often each is met in the data, and in draws of them."""
+    values = np.unique(data)
+    values = np.arange(values.min(), values.max() + 1) if len(values) > 2 else values
+    shares = np.stack([(draws == v).mean(1) for v in values])
+    low, middle, high = np.quantile(shares, [0.05, 0.5, 0.95], axis=1)
+    ax.bar(values, [(data == v).mean() for v in values], 0.7, color="0.8", label="data")
+    ax.errorbar(
+        values,
+        middle,
+        [middle - low, high - middle],
+        fmt="o",
+        ms=4,
+        color="C0",
+        label="posterior predictive, 90%",
+    )
+    if len(values) <= 12:
+        ax.set_xticks(values)
+
+
+def predicted_densities(
+    ax: Axes, data: np.ndarray, draws: np.ndarray, settings: PlotSettings
+) -> None:
+    """Densities of the data and of draws of them; few data are marked below."""
+    margin = settings.data_margin * (np.ptp(data) or 1.0)
+    low, high = np.quantile(draws, [0.005, 0.995])
+    low = min(data.min(), max(low, data.min() - margin))
+    high = max(data.max(), min(high, data.max() + margin))
+    grid = np.linspace(low, high, settings.grid)
+    ends = (0.0 if min(data.min(), draws.min()) >= 0 else -np.inf, np.inf)
+    for k, row in enumerate(draws):
+        label = None if k else f"posterior predictive, {len(draws)} draws"
+        ax.plot(grid, density(row, grid, ends), color="C0", lw=0.8, alpha=0.25, label=label)
+    ax.plot(grid, density(data, grid, ends), color="k", lw=1.6, label="data")
+    if len(data) <= 50:
+        ax.plot(data, np.zeros_like(data), "|", color="k", ms=9, clip_on=False)
+    ax.set_ylim(bottom=0)
+    ax.set_xlim(low, high)
