@@ -184,7 +184,6 @@ OTHER_TEXTS = {
     "results/old_calls.py": "the path of an old name",
     "results/old_paths.py": "the path of a module",
     "results/display.py": "a line of the report",
-    "results/groups.py": "the path of an argument",
     "results/summary.py": "the label of a number",
     "fitting/diagnostics/report.py": "a line of the report",
     "fitting/ladder.py": "the path of a module",

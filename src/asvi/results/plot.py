@@ -270,21 +270,6 @@ def series(
     return axes
 
 
-def _bands(ax: Axes, q: np.ndarray) -> None:
-    """Few members of a plate stand apart; many are a line."""
-    place = np.arange(q.shape[1])
-    if len(place) > 30:
-        ax.fill_between(place, q[0], q[4], color="C0", alpha=0.2, lw=0, label="90%")
-        ax.fill_between(place, q[1], q[3], color="C0", alpha=0.35, lw=0, label="50%")
-        ax.plot(place, q[2], color="C0", lw=1, label="median")
-        ax.set_xlim(0, len(place) - 1)
-        return
-    ax.vlines(place, q[0], q[4], color="C0", alpha=0.5, lw=1.2, label="90%")
-    ax.vlines(place, q[1], q[3], color="C0", lw=3.5, label="50%")
-    ax.plot(place, q[2], "o", color="white", mec="C0", ms=4.5, label="median")
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-
-
 @takes_old_arguments("plot.ppc")
 def ppc(
     fit: Fit,
