@@ -35,7 +35,7 @@ def groups(y=None):
 
 @pytest.fixture(scope="module")
 def fitted():
-    return fit(groups, Y, training=asvi.Training(num_steps=1500))
+    return fit(groups, Y, steps=1500)
 
 
 def test_parameter_names_are_the_contract(fitted):
@@ -91,7 +91,7 @@ def test_predictive_with_and_without_data(fitted, key):
 def test_the_guide_keeps_the_dependence_that_mean_field_loses(fitted, key):
     guide, result = fitted
     kept = guide.sample_posterior(key, result.params, sample_shape=(4000,))
-    free_guide, free = fit(groups, Y, training=asvi.Training(num_steps=1500), family=MeanField())
+    free_guide, free = fit(groups, Y, steps=1500, family=MeanField())
     lost = free_guide.sample_posterior(key, free.params, sample_shape=(4000,))
 
     def correlation(d):
@@ -170,7 +170,7 @@ def test_a_family_of_the_users_own(key):
             scale = prior.variance**0.5
             return dist.Normal(prior.mean + parameters["shift"] * scale, scale)
 
-    _, result = fit(groups, Y, training=asvi.Training(num_steps=50), family={"theta": Shifted()})
+    _, result = fit(groups, Y, steps=50, family={"theta": Shifted()})
     assert result.params["auto/theta/shift"].shape == (3,)
 
 
@@ -214,7 +214,7 @@ def test_support_that_depends_on_a_parent_follows_it(key):
         numpyro.sample("y", dist.Normal(a - b, 0.1), obs=y)
 
     for family in (ConvexUpdate(), MeanField()):
-        guide, result = fit(model, 0.3, training=asvi.Training(num_steps=400), family=family)
+        guide, result = fit(model, 0.3, steps=400, family=family)
         draws = guide.sample_posterior(key, result.params, sample_shape=(4000,))
         assert bool(jnp.all(draws["a"] + draws["b"] <= 1.0))
         assert bool(jnp.isfinite(result.losses[-1]))
@@ -234,10 +234,10 @@ def test_condition_and_do():
     conditioned = handlers.condition(simple, {"x": jnp.array(1.0)})
     params = params_of(asvi.AutoASVI(conditioned), 0.5)
     assert not any("/x/" in n for n in params)
-    guide, result = fit(conditioned, 0.5, training=asvi.Training(num_steps=800))
+    guide, result = fit(conditioned, 0.5, steps=800)
     assert float(guide.median(result.params)["z"]) == pytest.approx(0.75, abs=0.1)
     intervened = handlers.do(simple, {"x": jnp.array(1.0)})
-    guide, result = fit(intervened, 0.5, training=asvi.Training(num_steps=800))
+    guide, result = fit(intervened, 0.5, steps=800)
     assert float(guide.median(result.params)["z"]) == pytest.approx(0.75, abs=0.1)
 
 
@@ -245,7 +245,7 @@ def test_scope_and_reparam(key):
     scoped = handlers.scope(simple, prefix="inner")
     assert "auto/inner/z/loc/data_term" in params_of(asvi.AutoASVI(scoped), 0.5)
     decentered = handlers.reparam(groups, {"theta": LocScaleReparam(0.0)})
-    guide, result = fit(decentered, Y, training=asvi.Training(num_steps=300))
+    guide, result = fit(decentered, Y, steps=300)
     assert "auto/theta_decentered/loc/data_term" in result.params
     draws = guide.sample_posterior(key, result.params, sample_shape=(9,))
     assert draws["theta"].shape == (9, 3)  # deterministic now
@@ -259,7 +259,7 @@ def test_factor_scale_and_mask(float64, key):
             x = numpyro.sample("x", dist.Normal(0.0, 1.0))
         numpyro.factor("pull", -0.5 * (x - y) ** 2)
 
-    guide, result = fit(model, 2.0, training=asvi.Training(num_steps=1500), estimator="path")
+    guide, result = fit(model, 2.0, steps=1500, estimator="path")
     # density exp(-3 x²/2 - (x-2)²/2): normal with precision 4 and mean 1/2
     draws = guide.sample_posterior(key, result.params, sample_shape=(20_000,))
     assert float(draws["x"].mean()) == pytest.approx(0.5, abs=0.02)
@@ -272,7 +272,7 @@ def test_factor_scale_and_mask(float64, key):
             x = numpyro.sample("x", dist.Normal(0.0, 1.0))
             numpyro.sample("y", dist.Normal(x, 1.0), obs=y)
 
-    guide, result = fit(masked, jnp.array([1.0, 1.0]), training=asvi.Training(num_steps=800))
+    guide, result = fit(masked, jnp.array([1.0, 1.0]), steps=800)
     elbo = -asvi.ELBO(num_particles=4000).loss(key, result.params, masked, guide, jnp.ones(2))
     exact = float(dist.Normal(0.0, jnp.sqrt(2.0)).log_prob(1.0))
     assert float(elbo) == pytest.approx(exact, abs=0.02)
@@ -286,7 +286,7 @@ def test_partly_observed_sites(key):
         with numpyro.plate("n", 3):
             numpyro.sample("y", dist.Normal(mu, 0.5), obs=y, obs_mask=seen)
 
-    guide, result = fit(model, jnp.array([1.0, 0.0, 1.2]), training=asvi.Training(num_steps=800))
+    guide, result = fit(model, jnp.array([1.0, 0.0, 1.2]), steps=800)
     draws = guide.sample_posterior(key, result.params, sample_shape=(4000,))
     assert float(draws["mu"].mean()) == pytest.approx(1.1 * 8 / 9, abs=0.05)
     assert bool(jnp.isfinite(result.losses).all())
@@ -303,7 +303,7 @@ def test_parameters_and_modules_of_the_model_are_learned_jointly(key):
         with numpyro.plate("n", len(x)):
             numpyro.sample("y", dist.Normal(network(x)[:, 0] + offset, noise), obs=y)
 
-    _, result = fit(model, x, y, training=asvi.Training(num_steps=1500), lr=5e-2)
+    _, result = fit(model, x, y, steps=1500, lr=5e-2)
     assert float(result.params["net$params"][0][0, 0]) == pytest.approx(2.0, abs=0.05)
     assert float(result.params["noise"]) < 0.2
 
@@ -324,7 +324,7 @@ def test_networks_with_state_and_with_priors(key):
         with numpyro.plate("n", len(x)):
             numpyro.sample("y", dist.Normal(net(x) + offset, 0.3), obs=y)
 
-    _, result = fit(with_state, x, y, training=asvi.Training(num_steps=300, num_particles=1))
+    _, result = fit(with_state, x, y, steps=300, draws=1)
     assert result.losses[-20:].mean() < result.losses[:20].mean()
     mean = result.state.mutable_state["net$state"]["batch_stats"]["BatchNorm_0"]["mean"]
     assert float(jnp.abs(mean).max()) > 0.0  # the running mean moved
@@ -334,7 +334,7 @@ def test_networks_with_state_and_with_priors(key):
         with numpyro.plate("n", len(x)):
             numpyro.sample("y", dist.Normal(net(x)[:, 0], 0.3), obs=y)
 
-    guide, result = fit(with_priors, x, y, training=asvi.Training(num_steps=600))
+    guide, result = fit(with_priors, x, y, steps=600)
     draws = guide.sample_posterior(key, result.params, sample_shape=(500,))
     assert float(draws["net/kernel"].mean()) == pytest.approx(2.0, abs=0.15)
 
@@ -343,7 +343,7 @@ def test_networks_with_state_and_with_priors(key):
 def test_float32_and_float64(x64, key):
     jax.config.update("jax_enable_x64", x64)
     try:
-        guide, result = fit(groups, jnp.asarray(Y), training=asvi.Training(num_steps=20))
+        guide, result = fit(groups, jnp.asarray(Y), steps=20)
         dtype = jnp.float64 if x64 else jnp.float32
         assert all(v.dtype == dtype for v in result.params.values())
         assert guide.sample_posterior(key, result.params)["theta"].dtype == dtype
@@ -365,7 +365,7 @@ def test_delta_passes_through():
         d = numpyro.sample("d", dist.Delta(2 * x))
         numpyro.sample("y", dist.Normal(d, 1.0), obs=y)
 
-    _, result = fit(model, 1.0, training=asvi.Training(num_steps=50))
+    _, result = fit(model, 1.0, steps=50)
     assert not any("/d/" in name for name in result.params)
 
 
@@ -375,7 +375,7 @@ def test_natural_and_logit_parameterisations():
     guide, result = fit(
         simple,
         0.5,
-        training=asvi.Training(num_steps=1500),
+        steps=1500,
         family=ConvexUpdate(parameterization="natural"),
     )
     assert float(guide.median(result.params)["z"]) == pytest.approx(1 / 3, abs=0.08)

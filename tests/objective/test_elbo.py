@@ -118,7 +118,7 @@ def test_elbo_never_exceeds_the_evidence(key):
         numpyro.sample("y", dist.Normal(a + b, 0.3), obs=y)
 
     exact = float(dist.Normal(0.0, np.sqrt(2 + 0.09)).log_prob(1.0))
-    guide, result = fit(collider, 1.0, training=asvi.Training(num_steps=1500))
+    guide, result = fit(collider, 1.0, steps=1500)
     draws = -jax.vmap(lambda k: asvi.ELBO().loss(k, result.params, collider, guide, 1.0))(
         jax.random.split(key, 20_000)
     )

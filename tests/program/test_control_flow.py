@@ -207,7 +207,7 @@ def test_nested_scan_with_plated_states_and_pytree_carries(key):
     assert program["x"].parents == ("level", "x")
     assert program["z"].parents == ("x",)
     assert program["level"].parents == ("x",)
-    guide, result = fit(model, y, training=asvi.Training(num_steps=300))
+    guide, result = fit(model, y, steps=300)
     assert result.params["auto/x/loc/prior_weight"].shape == (3, 4, 2)
     assert result.losses[-50:].mean() < result.losses[:50].mean()
     draws = guide.sample_posterior(key, result.params, sample_shape=(5,))
@@ -233,7 +233,7 @@ def test_missing_data_in_a_scan_are_masked(key):
         scan(step, 0.0, (y, seen))
 
     holes = jnp.where(seen, Y, jnp.nan)
-    guide, result = fit(model, holes, training=asvi.Training(num_steps=1500), estimator="path")
+    guide, result = fit(model, holes, steps=1500, estimator="path")
     exact = log_evidence_of_chain(np.asarray(Y), 0.5, 0.3, seen=np.asarray(seen))
     elbo = -asvi.ELBO(num_particles=2000).loss(key, result.params, model, guide, holes)
     assert float(elbo) == pytest.approx(exact, abs=0.05)
@@ -252,9 +252,7 @@ def branching(y):
 
 
 def test_each_branch_of_a_cond_has_its_own_parameters_and_trains(key):
-    guide, result = fit(
-        branching, jnp.array(2.5), training=asvi.Training(num_steps=1000), estimator="path"
-    )
+    guide, result = fit(branching, jnp.array(2.5), steps=1000, estimator="path")
     with pytest.warns(UserWarning, match="asvi.ELBO"):  # called by hand: no loss in sight
         untouched = params_of(asvi.AutoASVI(branching), jnp.array(2.5))
     name = "auto/x[false]/loc/data_term"
@@ -279,7 +277,7 @@ def test_cond_inside_scan(key):
 
         scan(step, 0.0, Y)
 
-    _, result = fit(model, Y, training=asvi.Training(num_steps=400))
+    _, result = fit(model, Y, steps=400)
     assert result.params["auto/x[true]/loc/data_term"].shape == (6,)
     assert result.losses[-50:].mean() < result.losses[:50].mean()
 
