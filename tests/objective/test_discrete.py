@@ -86,7 +86,7 @@ def test_what_crosses_between_cells_is_found():
 
 def test_the_check_of_gradients_notices_a_cost_from_the_wrong_cells(monkeypatch):
     everywhere = {("z", "z"): frozenset({"n"}), ("z", "y"): frozenset({"n"})}
-    monkeypatch.setattr("asvi.guide.set_up.meetings", lambda *args: everywhere)
+    monkeypatch.setattr("asvi.guide.set_up.find_plate_crossings", lambda *args: everywhere)
     small = MODELS["back-into-the-plate"]._replace(ways=("score",))
     (row,) = errors("back-into-the-plate", small, draws=8000)
     assert row["rms of errors / se"] > 10
@@ -193,7 +193,7 @@ def test_a_discrete_posterior_is_drawn_shown_and_stored(hmm_fit, tmp_path):
     data = hmm_fit.to_arviz(num_samples=50)
     assert data["posterior"]["z"].dtype.kind == "i"
     axes = asvi.plot.prior_posterior(hmm_fit)
-    heights = [bar.get_height() for bar in axes[0, 0].patches]
+    heights = [bar.get_height() for bar in axes[0].patches]
     assert sum(heights) == pytest.approx(2.0)  # probabilities, of the prior and of the posterior
     image = asvi.plot.probabilities(hmm_fit, "z").images[0].get_array()
     np.testing.assert_allclose(np.asarray(image).sum(0), 1.0, atol=1e-6)

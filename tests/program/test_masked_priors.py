@@ -43,9 +43,8 @@ def plain(y):
 
 
 def fit(model, *args, family=None, steps=None):
-    return asvi.fit(
-        model, *args, family=family, training=asvi.Training(num_steps=steps), progress_bar=False
-    )
+    training = None if steps is None else asvi.Training(num_steps=steps)
+    return asvi.fit(model, *args, family=family, training=training, progress_bar=False)
 
 
 # --------------------------------------------------------------------------------------- masks
@@ -53,7 +52,7 @@ def fit(model, *args, family=None, steps=None):
 
 @pytest.mark.parametrize("family", [None, families.ConvexUpdate()])
 def test_a_flat_prior_leaves_the_likelihood(family):
-    result = fit(flat, Y, family=family, training=asvi.Training(num_steps=3000 if family else None))
+    result = fit(flat, Y, family=family, steps=3000 if family else None)
     # y ~ N(mu, 1), four times: mu is N(1.5, 1/4) and the evidence an integral in closed form.
     residual = float(jnp.sum((Y - 1.5) ** 2))
     evidence = -0.5 * residual - 1.5 * np.log(2 * np.pi) - 0.5 * np.log(4.0)

@@ -541,7 +541,8 @@ def test_a_saved_fit_draws_without_the_data(groups, tmp_path):
     for name in a:
         np.testing.assert_allclose(a[name], b[name], rtol=1e-6)
     assert loaded.elbo == groups.elbo
-    assert "verdict" in str(loaded)
+    assert str(groups.verdict) in str(loaded)
+    assert "Loaded without its data" in str(loaded)
     with pytest.raises(AsviError, match="needs the training data"):
         loaded.diagnose()
 
@@ -663,13 +664,13 @@ def test_a_rare_heavy_weight_among_many_even_ones_is_no_verdict(effective, shift
     measures = GuideMeasures(
         k_hat=1.1,
         k_hat_by_site={"a": 1.1},
-        draws=4000,
+        num_samples=4000,
         effective_draws=effective,
-        shift={"a": shift},
+        mean_shift_sd={"a": shift},
         elbo=-1.0,
         evidence_gain=0.03,
         converged=True,
-        skipped=0.0,
+        skipped_share=0.0,
         is_discrete=False,
         last_gain=0.001,
         message="",
