@@ -233,7 +233,7 @@ def opened(model, family):
 
 
 @pytest.mark.filterwarnings("ignore:Missing a plate statement:UserWarning")
-@pytest.mark.parametrize(("way", "prior", "kind"), every(3, dict.fromkeys(cases())))
+@pytest.mark.parametrize(("way", "prior", "kind"), every(6, dict.fromkeys(cases())))
 def test_the_density_is_numpyros_and_the_guides_own(way, prior, kind, key):
     body, wrap = WAYS[way]
     model = wrap(lambda: body(PRIORS[prior]))

@@ -111,7 +111,7 @@ def density_differs(seed: int) -> str:
     return ""
 
 
-@pytest.mark.parametrize("batch", every(5, range(BATCHES)))
+@pytest.mark.parametrize("batch", every(10, range(BATCHES)))
 def test_densities_are_numpyros(batch, by_numpy):
     differs = [f"{k}: {said}" for k in range(batch, COUNT, BATCHES) if (said := density_differs(k))]
     assert not differs, "\n".join(differs)

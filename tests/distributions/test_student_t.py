@@ -30,6 +30,7 @@ def test_it_is_the_t_distribution_nearly(df, most):
     assert -1e-9 < divergence < most
 
 
+@pytest.mark.slow
 def test_numbers_and_slopes_are_finite_everywhere():
     z = jnp.array([-30.0, -1e-4, 0.0, 1e-4, 30.0])
     for df in (0.3, 1.0, 50.0):
@@ -82,7 +83,7 @@ def log_evidence(scale_prior):
 @pytest.mark.parametrize(
     "scale_prior",
     [
-        dist.FoldedDistribution(dist.StudentT(3.0, 0.0, 2.5)),
+        pytest.param(dist.FoldedDistribution(dist.StudentT(3.0, 0.0, 2.5)), marks=pytest.mark.slow),
         dist.TruncatedCauchy(0.0, 2.5, low=0.0),
     ],
     ids=["half-t", "truncated Cauchy"],

@@ -198,6 +198,7 @@ def test_the_density_is_that_of_the_noise_over_the_jacobian(gated, float64):
     )
 
 
+@pytest.mark.slow
 def test_without_weights_it_is_the_convex_update(float64):
     model, args = MODELS["kinds"]
     coupled, params = guide_with_random_weights(model, args, Coupled(), size=0.0)
@@ -473,6 +474,7 @@ def raw_regression(x, y):
     numpyro.sample("y", dist.Normal(x @ b, 1.0).to_event(1), obs=y)
 
 
+@pytest.mark.slow
 def test_scales_that_span_many_orders_are_fitted(float64, no_first_look):
     rng = np.random.default_rng(0)
     columns = [np.ones(60), rng.normal(2000.0, 5.0, 60), rng.normal(5e4, 1e4, 60)]

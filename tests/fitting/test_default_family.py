@@ -88,6 +88,7 @@ def test_a_large_model_is_fitted_by_what_is_ahead(name, ahead, no_gaussian, monk
     assert (found.losses == asked.losses).all()
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_a_short_run_gives_what_it_has(no_gaussian, monkeypatch):
     steps = iter(range(3))
 

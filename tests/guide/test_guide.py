@@ -251,6 +251,7 @@ def test_scope_and_reparam(key):
     assert draws["theta"].shape == (9, 3)  # deterministic now
 
 
+@pytest.mark.slow
 def test_factor_scale_and_mask(float64, key):
     """Each changes the model's density as it should, and never the guide's."""
 
@@ -308,6 +309,7 @@ def test_parameters_and_modules_of_the_model_are_learned_jointly(key):
     assert float(result.params["noise"]) < 0.2
 
 
+@pytest.mark.slow
 def test_networks_with_state_and_with_priors(key):
     class Net(nn.Module):
         @nn.compact

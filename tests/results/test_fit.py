@@ -213,6 +213,7 @@ def test_a_checkpoint_of_another_optimiser_is_refused(tmp_path):
         asvi.fit(normal_model, Y, checkpoint=path, **QUICK | trained_by(None, 500))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restarts", [1, 3])
 def test_few_restarts(restarts):
     _mean, _sd, evidence = exact_normal(Y)

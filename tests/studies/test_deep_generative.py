@@ -66,6 +66,7 @@ def test_unknown_names_are_refused():
         scales("precision")
 
 
+@pytest.mark.slow
 def test_the_library_computes_what_is_written_by_hand():
     images = jax.random.uniform(jax.random.key(0), (3, PIXELS))
     args = (images, jnp.array([1, 5, 9]), scales("variance"))

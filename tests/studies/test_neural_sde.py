@@ -77,6 +77,7 @@ def test_packing_loses_nothing(channels, tmp_path):
     np.testing.assert_array_equal(unpack(tmp_path / "x.npz"), data)
 
 
+@pytest.mark.slow
 def test_training_runs():
     data = np.random.default_rng(0).integers(0, 256, (8, 32, 32, 1), dtype=np.uint8)
     made, account = train(data, latent=3, key=jax.random.key(0), width=1, steps=2, batch=4, chunk=1)

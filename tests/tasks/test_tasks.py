@@ -50,6 +50,7 @@ def test_stored_answers_are_what_the_code_computes(name):
         np.testing.assert_allclose(again["sd"][site], sd, rtol=2e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", all_but(["lorenz"], ["lorenz", "lorenz-global"]))
 def test_a_small_particle_filter_agrees(name):
     task = asvi.tasks.get(name)

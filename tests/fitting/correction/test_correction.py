@@ -232,6 +232,7 @@ def test_the_same_key_gives_the_same_draws():
     assert not np.array_equal(first, other)
 
 
+@pytest.mark.slow
 def test_a_smaller_error_is_met_by_more_draws(schools):
     result = schools[1]
     finer = result.refine(max_error=0.01)

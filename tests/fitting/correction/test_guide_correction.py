@@ -132,6 +132,7 @@ def with_a_parameter(y):
         numpyro.sample("y", dist.LogNormal(jnp.log(rate), width), obs=y)
 
 
+@pytest.mark.slow
 def test_by_default_a_trained_guide_is_corrected(tmp_path):
     fit = asvi.fit(with_a_parameter, ROWS, progress_bar=False)
     assert "Coupled" in fit.family_reason

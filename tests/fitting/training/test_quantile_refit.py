@@ -138,6 +138,7 @@ def test_a_round_has_no_more_draws_than_the_run_had(monkeypatch):
     )
 
 
+@pytest.mark.slow
 def test_sites_in_branches_are_left_alone():
     def model(flag, y):
         a = numpyro.sample("a", dist.Normal(0.0, 1.0))
