@@ -13,11 +13,11 @@ import statistics
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 from functools import partial
 from time import perf_counter, process_time
+from types import SimpleNamespace
 from typing import Any
-
-import jax
 
 import asvi
 import asvi.results.fit
@@ -39,7 +39,9 @@ def fitted(name: str, use_numpy: bool) -> dict[str, float]:
     """Seconds of the first call, of one with another key, and of ArviZ data, in this process."""
     warnings.simplefilter("ignore")
     density = DensitySettings(evaluator=EvaluatorSettings(use_numpy=use_numpy))
-    vars(asvi.results.fit)["Request"] = partial(Request, density=density)  # no user's affair
+    made = Request.of
+    asked = SimpleNamespace(of=lambda *about: replace(made(*about), density=density))
+    vars(asvi.results.fit)["Request"] = asked  # no user's affair
     entry, found = SUITE[name], {}
 
     def measure(what: str, call: Any) -> Any:
@@ -50,8 +52,8 @@ def fitted(name: str, use_numpy: bool) -> dict[str, float]:
         return result
 
     for what, key in (("first", 0), ("later", 1)):
-        fit = partial(asvi.fit, entry.model, *entry.args, **entry.kwargs, progress=False)
-        result = measure(what, lambda key=key, fit=fit: fit(key=jax.random.key(key)))
+        fit = partial(asvi.fit, entry.model, *entry.args, **entry.kwargs, progress_bar=False)
+        result = measure(what, lambda key=key, fit=fit: fit(rng_key=key))
     measure("arviz", result.to_arviz)
     return {**found, "evidence": float(result.log_evidence or result.elbo)}
 
