@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pandas
 import pytest
+from numpyro.infer.util import log_density
 
 import asvi
 from asvi.errors import AsviError, ModelError
@@ -176,3 +179,25 @@ def test_what_a_model_changes_in_a_data_array_is_put_back():
     result = asvi.fit(model, X, given, **QUICK)
     assert result.posterior.mean()["slope"] == pytest.approx(halves, abs=1e-6)
     np.testing.assert_array_equal(given, Y)
+
+
+def moved(x, y):
+    slope = numpyro.sample("slope", dist.Normal(0.0, 2.0))
+    numpyro.sample("y", dist.Normal(slope * jnp.asarray(x), x.std()).to_event(1), obs=y)
+
+
+def test_it_is_said_where_a_model_gets_arrays_in_place_of_columns():
+    x, y = series(X), series(Y)
+    with pytest.warns(asvi.DataWarning, match="argument 1, argument 2: JAX cannot compute"):
+        asvi.fit(line, x, y, **QUICK)
+
+
+def test_what_the_model_makes_of_its_own_columns_is_kept():
+    """A scale that is pandas' own, with ddof=1, is that of the density, and nothing is said."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", asvi.DataWarning)
+        found = asvi.fit(moved, series(X), np.asarray(Y, float), **QUICK)
+    values = {"slope": jnp.asarray(0.3)}
+    wanted, _ = log_density(moved, (series(X), np.asarray(Y, float)), {}, values)
+    ours = found.posterior.model_log_prob({"slope": jnp.asarray([0.3])})
+    np.testing.assert_allclose(ours, wanted, rtol=1e-5)

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from asvi.errors import AsviError, ModelError
+from asvi.errors import AsviError, DataWarning, ModelError, warn_user
 from asvi.program.argument_copies import Kept
 from asvi.program.columns import as_array, columns_of, is_at_fault, is_column, is_table
 
@@ -54,7 +54,8 @@ class Arguments:
 
         It is called with the user's own objects. Where it computes with a column of pandas, polars
         or xarray as with an array, which JAX does not, it gets arrays in place of columns, from
-        here on.
+        here on, and a warning says so: rows are no longer matched by their labels, and ``x.std()``
+        is NumPy's.
         """
         try:
             return self._unchanged(model, first_call)
@@ -62,13 +63,24 @@ class Arguments:
             columns, table = self._misused(failure)
             if columns:
                 try:
-                    return self._unchanged(_Prepared(model, with_arrays), first_call)
+                    found = self._unchanged(_Prepared(model, with_arrays), first_call)
+                    self._say_what_are_arrays()
+                    return found
                 except Exception as again:
                     if not isinstance(again.__cause__, AttributeError):  # it wants its columns
                         failure, table = again, self._misused(again)[1]
             if table is not None:
                 raise _table_misused(*table) from failure
             raise failure
+
+    def _say_what_are_arrays(self) -> None:
+        columns = [name for name, leaf in _leaves_in(self.args, self.kwargs) if is_column(leaf)]
+        warn_user(
+            f"{', '.join(columns)}: JAX cannot compute with columns as this model does, so it gets "
+            "their numbers as NumPy arrays (rows by position, not by label; std() with ddof=0).\n"
+            'To say so yourself:\n    asvi.fit(model, df["x"].to_numpy(), ...)',
+            DataWarning,
+        )
 
     def _misused(self, failure: Exception) -> tuple[bool, tuple[str, Any] | None]:
         """Whether columns are at fault, and the table that is, with its name."""
